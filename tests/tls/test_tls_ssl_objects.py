@@ -167,6 +167,32 @@ def test_an_interrupt_when_openssl_has_taken_data(tls, side, number):
     assert connection.receive(4) == b"more"
 
 
+@pytest.mark.only("c", reason="asyncio may send the data once more, or tell of no interrupt")
+@every_side
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_while_large_data_is_encrypted_without_a_copy(tls, side, number, when):
+    """write() raises it, and what is written later comes behind all of the data."""
+    writes = []
+
+    def write(self, data):
+        writes.append(len(data))
+        if len(writes) == number and when == "before":
+            raise KeyboardInterrupt
+        count = ssl.SSLObject.write(self, data)
+        if len(writes) == number and when == "after":
+            raise KeyboardInterrupt
+        return count
+
+    connection = tls.open(side, context=context_of(tls, side, write=write))
+    data = bytearray(numbered(100_000))
+    with pytest.raises(KeyboardInterrupt):
+        connection.transport.write(data)
+    data[:] = bytes(len(data))
+    connection.transport.write(b"more")
+    assert connection.receive(100_004) == numbered(100_000) + b"more"
+
+
 def test_an_interrupt_in_the_last_step_of_a_handshake(tls):
     """As a signal's handler may raise it. When the loop runs again, what OpenSSL has taken does not come twice."""
     steps = []

@@ -31,9 +31,11 @@ cdef class TlsSender(TlsReceiver):
     cdef int write(self, object data) except -1
     cdef object ask_for_memory(self, object data)
     cdef bint write_uncopied(self, object data) except -1
+    cdef int queue_copy(self, const char *data, Py_ssize_t size) except -1
     cdef int write_all(self, object chunks) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self, bint even_if_paused) except -1
+    cdef int send_later(self) except -1
     cdef bint encrypt_oldest(self) except -1
     cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2
     cdef int send_full_part(self) except -1

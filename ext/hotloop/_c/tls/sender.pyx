@@ -100,17 +100,28 @@ cdef class TlsSender(TlsReceiver):
             while done < view.len and taken >= 0:
                 taken = self.make_record(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MAX_PLAINTEXT))
                 done += max(taken, 0)
+                if self.engine.interruption is not None:
+                    self.engine.raise_interruption()
                 self.send_full_part()
-            if done < view.len:
-                rest = PyBytes_FromStringAndSize(<const char *>view.buf + done, view.len - done)
-                write_queue_append_data(&self.unencrypted, rest)
+            self.queue_copy(<const char *>view.buf + done, view.len - done)
+            done = view.len
             self.send_records_unless_paused()
+        except (SystemExit, KeyboardInterrupt):
+            # What is written later must not come without the rest of this.
+            self.queue_copy(<const char *>view.buf + done, view.len - done)
+            self.send_later()
+            raise
         except Exception as error:
             self.sending_failed(error)
         finally:
             PyBuffer_Release(&view)
         self.control_app_writing()
         return True
+
+    cdef int queue_copy(self, const char *data, Py_ssize_t size) except -1:
+        if size:
+            write_queue_append_data(&self.unencrypted, PyBytes_FromStringAndSize(data, size))
+        return 0
 
     cdef int write_all(self, object chunks) except -1:
         cdef int waiting
@@ -202,13 +213,17 @@ cdef class TlsSender(TlsReceiver):
                     self.send_full_part()
             self.send_records_unless_paused()
         except (SystemExit, KeyboardInterrupt):
-            if not self.loop.closed:
-                # The loop ends. When it runs again it sends the rest, whose write() may have returned long ago.
-                self.loop.schedule_call(self._resume, (), copy_context(self.context))
+            self.send_later()
             raise
         except Exception as error:
             self.sending_failed(error)
         return self.control_app_writing()
+
+    cdef int send_later(self) except -1:
+        """The loop ends. When it runs again it sends the rest, whose write() may have returned long ago."""
+        if not self.loop.closed:
+            self.loop.schedule_call(self._resume, (), copy_context(self.context))
+        return 0
 
     cdef bint encrypt_oldest(self) except -1:
         """Make one record of the oldest plaintext; false if OpenSSL needs input from the peer first."""

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 from support.endpoints import until
-from support.recording import when_data_comes
+from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
 from support.tls_connections import ViewRecorder, every_protocol, every_side, numbered
 
@@ -191,6 +191,59 @@ def test_an_interrupt_while_large_data_is_encrypted_without_a_copy(tls, side, nu
     data[:] = bytes(len(data))
     connection.transport.write(b"more")
     assert connection.receive(100_004) == numbered(100_000) + b"more"
+
+
+async def answer_to(tls, data, protocol, arm, **methods):
+    """What the protocol of a server, with these methods of its SSLObject, answers to the data before it ends the
+    connection. The program does not hold the server's socket, so that what is written waits for the turn's end."""
+    server = await tls.loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=context_of(tls, "server", **methods))
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        context = tls.certificates.context("client")
+        reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="localhost")
+        await until(lambda: protocol.transport)
+        arm()
+        writer.write(data)
+        answer = await reader.read()
+        writer.close()
+        await until(lambda: protocol.lost)
+        return answer
+
+
+def interrupting(method, number, when):
+    """A method that raises KeyboardInterrupt once, the `number`th time after the function was called that comes with
+    it."""
+    left = []
+
+    def interrupted(self, *arguments):
+        hit = left and left.pop() and not left
+        if hit and when == "before":
+            raise KeyboardInterrupt
+        try:
+            return getattr(ssl.SSLObject, method)(self, *arguments)
+        finally:
+            if hit and when == "after":
+                raise KeyboardInterrupt
+
+    return interrupted, lambda: left.extend([True] * number)
+
+
+@pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")
+def test_an_interrupt_before_a_protocol_writes_and_fails(tls):
+    """The connection ends of the protocol's exception, whose data is sent before, and the interrupt is raised."""
+
+    def answer_and_fail():
+        protocol.transport.write(b"answer")
+        raise ValueError("of the protocol's")
+
+    protocol = Recorder(data_received=answer_and_fail)
+    read, arm = interrupting("read", 2, "before")
+    records = numbered(20_000)  # two of them
+    task = tls.loop.create_task(asyncio.wait_for(answer_to(tls, records, protocol, arm, read=read), 10))
+    with pytest.raises(KeyboardInterrupt):
+        tls.loop.run_until_complete(task)
+    assert tls.loop.run_until_complete(task) == b"answer"
+    assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
 
 
 def test_an_interrupt_in_the_last_step_of_a_handshake(tls):

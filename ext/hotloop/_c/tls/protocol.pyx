@@ -253,7 +253,7 @@ cdef class TlsProtocol(TlsHandshake):
         """Decrypt and deliver first the held ciphertext, then this."""
         cdef ciphertext source
         cdef bytes owner
-        cdef object failure
+        cdef object failure, interruption
         self.rest_queued = False
         if not self.receiving:
             return 0
@@ -294,10 +294,13 @@ cdef class TlsProtocol(TlsHandshake):
                 self.rest_queued = True
             raise
         except Exception as error:
+            # An interrupt before the application's protocol has raised its exception. Sending what it has written must
+            # not raise it, because the connection would not end then.
+            interruption = self.engine.interruption
+            self.engine.interruption = None
             self.on_read_failed(error)
-            if not isinstance(self.engine.interruption, Exception):
-                # The application's protocol has raised its exception after an interrupt.
-                self.engine.raise_interruption()
+            if interruption is not None and not isinstance(interruption, Exception):
+                raise interruption
         return 0
 
     cdef int on_decrypted(self) except -1:

@@ -394,6 +394,11 @@ cdef class TlsProtocol(TlsHandshake):
         try:
             done = self.engine.unwrap(&source)
             self.send_records_unless_paused()
+        except (SystemExit, KeyboardInterrupt):
+            # The loop ends. When it runs again it asks again.
+            self.state = FLUSHING
+            self.send_later()
+            raise
         except Exception as error:
             self.state = ENDED
             self.stop_timer()
@@ -487,6 +492,9 @@ cdef class TlsProtocol(TlsHandshake):
                 self.continue_handshake()
             else:
                 self.continue_reading(NULL, 0)
+                if self.state == FLUSHING:
+                    # After an interrupt in close().
+                    self.continue_io()
         finally:
             PyContext_Exit(context)
 

@@ -18,7 +18,7 @@ import pytest
 from support.virtual_time import _loop, _run  # noqa: F401
 
 from hotloop import allow_inspection, testing, watch_stalls
-from hotloop.testing import DeadlockError
+from hotloop.testing import DeadlockError, threads
 
 
 def now():
@@ -169,6 +169,35 @@ def test_idle_processes_do_not_wake_the_loop(run, process_context):
     executor = concurrent.futures.ProcessPoolExecutor(1, process_context)
     with executor, pytest.raises(DeadlockError, match="nothing is there that could wake"):
         run(main(executor), patience=20)
+
+
+@pytest.mark.parametrize("timeout", [None, 10])
+def test_a_thread_that_calls_and_ends_while_the_loop_looks_for_threads(run, timeout, monkeypatch):
+    """There is no deadlock, and the time does not move."""
+    looks = threading.Event()
+    could_wake = threads.Threads.could_wake
+
+    def slow_could_wake(self, **options):
+        looks.set()
+        for thread in started:
+            thread.join()
+        return could_wake(self, **options)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def tell():
+            looks.wait()
+            loop.call_soon_threadsafe(done.set_result, "done")
+
+        started.append(threading.Thread(target=tell))
+        started[0].start()
+        return await asyncio.wait_for(done, timeout), loop.time()
+
+    started = []
+    monkeypatch.setattr(threads.Threads, "could_wake", slow_could_wake)
+    assert run(main(), start=7) == ("done", 7)
 
 
 @pytest.mark.only("c", "python", reason="asyncio's loops have no instruments")

@@ -195,10 +195,10 @@ class VirtualTime(Networked):
         """Wait a moment for data on its way in the network, or for another thread. True if something has arrived."""
         if not self._io_grace:
             return False
-        if not self._threads.could_wake(younger=True) and not any(map(_may_be_late, self._watched_elsewhere())):
-            return False
-        self._select(self._io_grace)
-        # A thread may also have begun to hold the clock.
+        if self._threads.could_wake(younger=True) or any(map(_may_be_late, self._watched_elsewhere())):
+            self._select(self._io_grace)
+        # Also without that wait, because a thread may have called just before, and have ended or become idle. It may
+        # also have begun to hold the clock.
         return self._has_work() or self.clock._is_stopped_by_holds()
 
     def _wait_for_others(self) -> None:
@@ -207,7 +207,7 @@ class VirtualTime(Networked):
             self._sleep()
         elif self._threads.could_wake():
             self._sleep(_RECHECK)
-        else:
+        elif not self._has_work():  # otherwise a thread has called just before, and has ended or become idle
             raise DeadlockError(describe_wait(self, self.clock, self._deadlines.first(), None))
 
     def _sleep(self, longest: float = inf) -> None:

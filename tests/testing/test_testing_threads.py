@@ -171,6 +171,37 @@ def test_idle_processes_do_not_wake_the_loop(run, process_context):
         run(main(executor), patience=20)
 
 
+def test_a_process_that_ends_its_work_while_the_loop_looks_at_the_executor(run, process_context, monkeypatch):
+    """Its thread then has no more work, but has not told the loop when its stack is looked at, or has just done so."""
+    working, looks = threading.Event(), threading.Event()
+    current_frames = threads.current_frames
+
+    def slow_current_frames():
+        found = current_frames()
+        looks.set()
+        working.wait()
+        return found
+
+    async def main(executor):
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def tell(job):
+            working.set()
+            looks.wait(5)
+            time.sleep(0.01)
+            loop.call_soon_threadsafe(done.set_result, "done")
+
+        executor.submit(time.sleep, 0.1).add_done_callback(tell)
+        return await done
+
+    executor = concurrent.futures.ProcessPoolExecutor(1, process_context)
+    with executor:
+        executor.submit(str).result()
+        monkeypatch.setattr(threads, "current_frames", slow_current_frames)
+        assert run(main(executor), patience=20) == "done"
+
+
 @pytest.mark.parametrize("timeout", [None, 10])
 def test_a_thread_that_calls_and_ends_while_the_loop_looks_for_threads(run, timeout, monkeypatch):
     """There is no deadlock, and the time does not move."""

@@ -95,11 +95,13 @@ def _serves_idle_processes(thread: threading.Thread) -> bool:
     if not isinstance(thread, pool._ExecutorManagerThread):
         # The thread that writes to a queue of multiprocessing. If that fails, the work is pending for the other thread.
         return getattr(thread, "_target", None) is pool.mp.queues.Queue._feed
+    # First, because outside the method below it may be about to tell of work that is no longer pending.
+    if thread.pending_work_items:
+        return False
     frame = current_frames().get(thread.ident or 0)
     while frame is not None and frame.f_code is not pool._ExecutorManagerThread.wait_result_broken_or_wakeup.__code__:
         frame = frame.f_back
-    # In this order: outside that method, it may be about to tell of work that is no longer pending.
-    return frame is not None and not thread.pending_work_items
+    return frame is not None
 
 
 def _anyio_works(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:

@@ -32,7 +32,6 @@ cdef class Transport(ProtocolRunner):
     cdef int replace_protocol(self, object protocol) except -1
     cdef int maybe_pause_protocol(self) except -1
     cdef int maybe_resume_protocol(self) except -1
-    cdef int set_largest_read(self, object size) except -1
     cdef int set_limits(self, object high, object low) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int force_close(self, object error) except -1

@@ -284,15 +284,26 @@ cdef class Transport(ProtocolRunner):
         """How many bytes are waiting to be written."""
         return self.unsent_bytes()
 
-    cdef int set_largest_read(self, object size) except -1:
-        """Set `max_size`. Programs do, so that a read takes no more than a part of their format, or less memory."""
+    # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
+
+    @property
+    def max_size(self):
+        """How many bytes a read asks for at most: an attribute of asyncio's transports.
+
+        Programs set it, so that a read takes no more than a part of their format, or less memory."""
+        return self.largest_read
+
+    @max_size.setter
+    def max_size(self, size):
         cdef Py_ssize_t largest = min(size, READ_SIZE)
         if largest < 0:
             raise ValueError(f"max_size must not be negative: {size!r}")
         self.largest_read = largest
-        return 0
 
-    # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
+    @max_size.deleter
+    def max_size(self):
+        # As mock.patch.object() does at its end, because asyncio's default is an attribute of the class.
+        self.largest_read = READ_SIZE
 
     def get_extra_info(self, name, default=None):
         """The information about the connection that has this name, or `default`. See asyncio.BaseTransport."""

@@ -27,7 +27,7 @@ from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.os_errors cimport caught_os_error
-from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
+from hotloop._c.system.receive cimport next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport
 from hotloop._c.transports.write_queue cimport (
     as_plain_data,
@@ -170,20 +170,6 @@ cdef class PipeTransport(Transport):
 @cython.final
 cdef class ReadPipeTransport(PipeTransport):
     """The transport that loop.connect_read_pipe() makes: see asyncio.ReadTransport."""
-
-    @property
-    def max_size(self):
-        """How many bytes a read asks for at most. See asyncio's transport, whose attribute it is."""
-        return self.largest_read
-
-    @max_size.setter
-    def max_size(self, size):
-        self.set_largest_read(size)
-
-    @max_size.deleter
-    def max_size(self):
-        # As mock.patch.object() does at its end, because asyncio's default is an attribute of the class.
-        self.largest_read = READ_SIZE
 
     cdef int warn_unclosed(self) except -1:
         warn_unclosed_read_pipe(self)

@@ -20,7 +20,6 @@ from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, PO
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.system.os_errors cimport os_error
-from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.system.socket_class cimport socket_object_protocol, socket_object_type, socket_class_is_patched
 from hotloop._c.transports.base cimport Transport
 
@@ -69,20 +68,6 @@ cdef object asyncio_set_no_delay = base_events._set_nodelay
 
 cdef class SocketTransport(Transport):
     """A transport that owns a socket."""
-
-    @property
-    def max_size(self):
-        """How many bytes a read asks for at most. See asyncio's transports, whose attribute it is."""
-        return self.largest_read
-
-    @max_size.setter
-    def max_size(self, size):
-        self.set_largest_read(size)
-
-    @max_size.deleter
-    def max_size(self):
-        # As mock.patch.object() does at its end, because asyncio's default is an attribute of the class.
-        self.largest_read = READ_SIZE
 
     cdef int warn_unclosed(self) except -1:
         warn_unclosed_socket(self)

@@ -94,6 +94,24 @@ def test_threads_and_the_loop_itself_queue_at_once(loop):
     assert counts["loop"] >= 1
 
 
+@pytest.mark.parametrize("in_callback", [False, True])
+@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe"])
+def test_a_call_from_a_thread_comes_before_later_ones_of_the_loop(loop, method, in_callback):
+    order = []
+
+    def make_calls():
+        join(start_threads([lambda: loop.call_soon_threadsafe(order.append, "thread")]))
+        getattr(loop, method)(order.append, "loop")
+
+    if in_callback:
+        loop.call_soon(make_calls)
+        run_once(loop)
+    else:
+        make_calls()
+    run_once(loop)
+    assert order == ["thread", "loop"]
+
+
 def test_a_call_from_a_thread_wakes_a_sleeping_loop(loop):
     """Again and again, each time when the loop has become idle: no wake-up may get lost between its checks."""
     answered = threading.Semaphore(0)

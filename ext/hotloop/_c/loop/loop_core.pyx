@@ -364,6 +364,8 @@ cdef class LoopCore(Polling):
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.record_source_traceback()
+        if FREE_THREADED and shared_peek(&self.inbox.filled):
+            self.queue_posted()
         push(self.ready, handle)
         return handle
 
@@ -428,8 +430,17 @@ cdef class LoopCore(Polling):
         self.schedule_threadsafe(handle)
         return handle
 
+    cdef int queue_posted(self) except -1:
+        """Before the loop's own thread queues a call: those that other threads have posted before come first."""
+        if self.inbox.is_owner():
+            self.empty_inbox()
+            self.poll_next = True
+        return 0
+
     cdef int schedule_threadsafe(self, Handle handle) except -1:
         if FREE_THREADED:
+            if shared_peek(&self.inbox.filled):
+                self.queue_posted()
             self.inbox.post(handle, self.ready)
         else:
             push(self.ready, handle)

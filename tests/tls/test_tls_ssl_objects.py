@@ -171,31 +171,24 @@ def test_an_interrupt_when_openssl_has_taken_data(tls, side, number):
 @every_side
 @pytest.mark.parametrize("number", [1, 2, 5])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interrupt_while_large_data_is_encrypted_without_a_copy(tls, side, number, when):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
+def test_an_interrupt_while_large_data_is_encrypted_without_a_copy(tls, side, number, when, error):
     """write() raises it, and what is written later comes behind all of the data."""
-    writes = []
-
-    def write(self, data):
-        writes.append(len(data))
-        if len(writes) == number and when == "before":
-            raise KeyboardInterrupt
-        count = ssl.SSLObject.write(self, data)
-        if len(writes) == number and when == "after":
-            raise KeyboardInterrupt
-        return count
-
+    write, arm = interrupting("write", number, when, error)
     connection = tls.open(side, context=context_of(tls, side, write=write))
     data = bytearray(numbered(100_000))
-    with pytest.raises(KeyboardInterrupt):
+    arm()
+    with pytest.raises(error):
         connection.transport.write(data)
     data[:] = bytes(len(data))
     connection.transport.write(b"more")
     assert connection.receive(100_004) == numbered(100_000) + b"more"
 
 
-async def answer_to(tls, data, protocol, arm, **methods):
-    """What the protocol of a server, with these methods of its SSLObject, answers to the data before it ends the
-    connection. The program does not hold the server's socket, so that what is written waits for the turn's end."""
+async def answer_to(tls, data, protocol, arm, size=-1, **methods):
+    """What the protocol of a server, with these methods of its SSLObject, answers to the data: as many bytes, or all
+    before it ends the connection. The program does not hold the server's socket, so that what is written waits for the
+    turn's end."""
     server = await tls.loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=context_of(tls, "server", **methods))
     async with server:
         host, port = server.sockets[0].getsockname()
@@ -204,26 +197,25 @@ async def answer_to(tls, data, protocol, arm, **methods):
         await until(lambda: protocol.transport)
         arm()
         writer.write(data)
-        answer = await reader.read()
+        answer = await (reader.read() if size < 0 else reader.readexactly(size))
         writer.close()
         await until(lambda: protocol.lost)
         return answer
 
 
-def interrupting(method, number, when):
-    """A method that raises KeyboardInterrupt once, the `number`th time after the function was called that comes with
-    it."""
+def interrupting(method, number, when, error=KeyboardInterrupt):
+    """A method that raises `error` once, the `number`th time after the function was called that comes with it."""
     left = []
 
     def interrupted(self, *arguments):
         hit = left and left.pop() and not left
         if hit and when == "before":
-            raise KeyboardInterrupt
+            raise error
         try:
             return getattr(ssl.SSLObject, method)(self, *arguments)
         finally:
             if hit and when == "after":
-                raise KeyboardInterrupt
+                raise error
 
     return interrupted, lambda: left.extend([True] * number)
 
@@ -244,6 +236,27 @@ def test_an_interrupt_before_a_protocol_writes_and_fails(tls):
         tls.loop.run_until_complete(task)
     assert tls.loop.run_until_complete(task) == b"answer"
     assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
+
+
+@pytest.mark.only("c", reason="asyncio encrypts within write()")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
+def test_an_interrupt_at_the_end_of_a_turn_that_has_written(tls, when, error):
+    """The data is sent nevertheless, when the loop runs on."""
+
+    def answer():
+        for _ in range(4):
+            protocol.transport.write(numbered(15_000))
+
+    protocol = Recorder(data_received=answer)
+    write, arm = interrupting("write", 2, when, error)
+    task = tls.loop.create_task(asyncio.wait_for(answer_to(tls, b"data", protocol, arm, 60_000, write=write), 10))
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            tls.loop.run_until_complete(task)
+    assert tls.loop.run_until_complete(task) == numbered(15_000) * 4
+    reported = [type(report["exception"]) for report in tls.take_reports()]
+    assert reported == ([] if error is KeyboardInterrupt else [error])
 
 
 @pytest.mark.only("c", reason="under asyncio the peer waits until the shutdown's timeout, and does not get the data")

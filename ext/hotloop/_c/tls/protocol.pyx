@@ -394,15 +394,15 @@ cdef class TlsProtocol(TlsHandshake):
         try:
             done = self.engine.unwrap(&source)
             self.send_records_unless_paused()
-        except (SystemExit, KeyboardInterrupt):
-            # The loop ends. When it runs again it asks again.
-            self.state = FLUSHING
-            self.send_later()
-            raise
         except Exception as error:
             self.state = ENDED
             self.stop_timer()
             self.fatal_error(error, "Fatal error on transport")
+        except BaseException:
+            # An interrupt, which may end the loop. When it runs on it asks again.
+            self.state = FLUSHING
+            self.send_later()
+            raise
         else:
             if done:
                 self.finish_closing()

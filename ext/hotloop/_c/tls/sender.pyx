@@ -106,13 +106,13 @@ cdef class TlsSender(TlsReceiver):
             self.queue_copy(<const char *>view.buf + done, view.len - done)
             done = view.len
             self.send_records_unless_paused()
-        except (SystemExit, KeyboardInterrupt):
-            # What is written later must not come without the rest of this.
+        except Exception as error:
+            self.sending_failed(error)
+        except BaseException:
+            # An interrupt. What is written later must not come without the rest of this.
             self.queue_copy(<const char *>view.buf + done, view.len - done)
             self.send_later()
             raise
-        except Exception as error:
-            self.sending_failed(error)
         finally:
             PyBuffer_Release(&view)
         self.control_app_writing()
@@ -212,15 +212,16 @@ cdef class TlsSender(TlsReceiver):
                 while self.unencrypted.bytes and self.encrypt_oldest():
                     self.send_full_part()
             self.send_records_unless_paused()
-        except (SystemExit, KeyboardInterrupt):
-            self.send_later()
-            raise
         except Exception as error:
             self.sending_failed(error)
+        except BaseException:
+            self.send_later()
+            raise
         return self.control_app_writing()
 
     cdef int send_later(self) except -1:
-        """The loop ends. When it runs again it sends the rest, whose write() may have returned long ago."""
+        """After an interrupt, which may end the loop: when it runs on it sends the rest, whose write() may have returned
+        long ago."""
         if not self.loop.closed:
             self.loop.schedule_call(self._resume, (), copy_context(self.context))
         return 0

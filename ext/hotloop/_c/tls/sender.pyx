@@ -220,8 +220,8 @@ cdef class TlsSender(TlsReceiver):
         return self.control_app_writing()
 
     cdef int send_later(self) except -1:
-        """After an interrupt, which may end the loop: when it runs on it sends the rest, whose write() may have returned
-        long ago."""
+        """After an interrupt, which may end the loop. When it runs on, it sends the rest, whose write() may have
+        returned long ago."""
         if not self.loop.closed:
             self.loop.schedule_call(self._resume, (), copy_context(self.context))
         return 0

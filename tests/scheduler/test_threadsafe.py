@@ -94,14 +94,37 @@ def test_threads_and_the_loop_itself_queue_at_once(loop):
     assert counts["loop"] >= 1
 
 
+def queue_by_call_soon(loop, append):
+    loop.call_soon(append, "loop")
+
+
+def queue_by_call_soon_threadsafe(loop, append):
+    loop.call_soon_threadsafe(append, "loop")
+
+
+def queue_a_task(loop, append):
+    async def task():
+        append("loop")
+
+    loop.create_task(task())
+
+
+def queue_a_done_callback(loop, append):
+    future = loop.create_future()
+    future.add_done_callback(lambda _future: append("loop"))
+    future.set_result(None)
+
+
 @pytest.mark.parametrize("in_callback", [False, True])
-@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe"])
-def test_a_call_from_a_thread_comes_before_later_ones_of_the_loop(loop, method, in_callback):
+@pytest.mark.parametrize(
+    "queue", [queue_by_call_soon, queue_by_call_soon_threadsafe, queue_a_task, queue_a_done_callback]
+)
+def test_a_call_from_a_thread_comes_before_what_the_loop_queues_later(loop, queue, in_callback):
     order = []
 
     def make_calls():
         join(start_threads([lambda: loop.call_soon_threadsafe(order.append, "thread")]))
-        getattr(loop, method)(order.append, "loop")
+        queue(loop, order.append)
 
     if in_callback:
         loop.call_soon(make_calls)

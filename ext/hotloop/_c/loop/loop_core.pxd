@@ -24,7 +24,6 @@ cdef class LoopCore(Polling):
     cdef int end_metrics(self) noexcept
     cdef Handle schedule_call(self, object callback, tuple args, object context)
     cdef int check_schedule(self, object callback, object method) except -1
-    cdef int queue_posted(self) except -1
     cdef int schedule_threadsafe(self, Handle handle) except -1
     cdef int wake(self) except -1
     cdef Handle add_descriptor_callback(self, object fd, int event, object callback, tuple args, object context)

@@ -41,9 +41,11 @@ from hotloop._c.runtime.locking cimport (
     load_acquire_id,
     load_acquire_version,
     shared_exchange,
+    shared_fence,
     shared_get,
     shared_peek,
     shared_set,
+    store_release_bint,
     store_release_id,
 )
 from hotloop._c.runtime.python_api cimport bytes_of_size
@@ -65,6 +67,7 @@ from hotloop._c.scheduler.ready_queue cimport (
     prefetch_item,
     push,
     queued,
+    schedule,
     type_version_of,
 )
 from hotloop._c.scheduler.timers cimport TimerHandle, new_timer
@@ -165,7 +168,6 @@ cdef class LoopCore(Polling):
     cdef int begin_running(self) except -1:
         self._set_coroutine_origin_tracking(self.debug)
         self._old_agen_hooks = sys.get_asyncgen_hooks()
-        self.inbox.claim()
         store_release_id(&self.thread_id, PyThread_get_thread_ident())
         sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
         events._set_running_loop(self)
@@ -229,8 +231,6 @@ cdef class LoopCore(Polling):
 
     cdef int run_iteration(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""
-        if FREE_THREADED:
-            self.empty_inbox()
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
             # Before the poll, because a callback, of this loop or of another, may run this loop and wait for the answer
             # to what it has written. In a forked child, poll() makes the loop the child's: what was written before the
@@ -364,8 +364,6 @@ cdef class LoopCore(Polling):
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.record_source_traceback()
-        if FREE_THREADED and shared_peek(&self.inbox.filled):
-            self.queue_posted()
         push(self.ready, handle)
         return handle
 
@@ -430,23 +428,11 @@ cdef class LoopCore(Polling):
         self.schedule_threadsafe(handle)
         return handle
 
-    cdef int queue_posted(self) except -1:
-        """Before the loop's own thread queues a call: those that other threads have posted before come first."""
-        if self.inbox.is_owner():
-            self.empty_inbox()
-            self.poll_next = True
-        return 0
-
     cdef int schedule_threadsafe(self, Handle handle) except -1:
-        if FREE_THREADED:
-            if shared_peek(&self.inbox.filled):
-                self.queue_posted()
-            self.inbox.post(handle, self.ready)
-        else:
-            push(self.ready, handle)
-            if self.runs_elsewhere():
-                self.thread_called = True
-                backoff_reset(&self.metrics.backoff)
+        schedule(self.ready, handle)
+        if self.runs_elsewhere():
+            store_release_bint(&self.thread_called, True)
+            store_release_bint(&self.poll_next, True)
         return self.wake()
 
     cdef int wake(self) except -1:
@@ -458,7 +444,9 @@ cdef class LoopCore(Polling):
         ):
             # A replaced _run_once() may sleep in select(), which does not set `asleep`.
             self._write_to_self()
-        elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
+            return 0
+        shared_fence()
+        if shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
             try:
                 self._write_to_self()
             except BaseException:

@@ -3,12 +3,12 @@ from libc.stdint cimport uint64_t
 from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch
 from hotloop._c.poller.selector cimport PollerSelector
-from hotloop._c.runtime.locking cimport FREE_THREADED, published_size, shared_flag, shared_peek
+from hotloop._c.runtime.locking cimport load_acquire_bint, published_size, shared_flag
 from hotloop._c.scheduler.ready_queue cimport type_version_of
 
 
 cdef class Polling(TaskCreation):
-    cdef bint poll_next             # the next iteration polls, whatever pause is left
+    cdef bint poll_next             # the next iteration polls, whatever pause is left; other threads set it, too
     cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
     cdef bint batch_running         # callbacks run: transports may put off their writes to the end of the batch
     cdef bint thread_called         # another thread has called call_soon_threadsafe() since the last poll
@@ -38,15 +38,18 @@ cdef class Polling(TaskCreation):
     cdef int report_and_rearm(self, PollerSelector poller, int fd, object error) except -1
 
 
+cdef inline bint poll_requested(Polling loop) noexcept:
+    return load_acquire_bint(&loop.poll_next)
+
+
 cdef inline bint must_poll(Polling loop) noexcept:
     """Whether the next iteration polls, however recent the last poll is. A class that was changed may have another
     clock."""
     return (
         published_size(&loop.ready.count) == 0
-        or loop.poll_next
+        or poll_requested(loop)
         or loop.type_version != type_version_of(loop)
         or loop.time_replacement is not None
-        or (FREE_THREADED and shared_peek(&loop.inbox.filled))
     )
 
 
@@ -54,5 +57,4 @@ cdef inline Py_ssize_t waiting_work(Polling loop) noexcept:
     """0: nothing but a poll comes before a transport's next callback, so it may make that one in this turn. If a
     callback changes the number, what it has queued comes first: a task that it wakes must run before the next call.
     (Setting a timer that is due soon sets `poll_next`.)"""
-    cdef bint called = FREE_THREADED and shared_peek(&loop.inbox.filled)
-    return published_size(&loop.ready.count) << 3 | called << 2 | loop.poll_next << 1 | loop.stopping
+    return published_size(&loop.ready.count) << 2 | poll_requested(loop) << 1 | loop.stopping

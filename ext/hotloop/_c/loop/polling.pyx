@@ -18,12 +18,26 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE
 from hotloop._c.loop.replaceable_methods cimport clock_is_patched
-from hotloop._c.loop.state cimport TIMING_METRICS, backoff_is_over, loop_metrics, metrics_histogram, poll_backoff
+from hotloop._c.loop.state cimport (
+    TIMING_METRICS,
+    backoff_is_over,
+    backoff_reset,
+    loop_metrics,
+    metrics_histogram,
+    poll_backoff,
+)
 from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch, fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_MORE, Watcher
-from hotloop._c.runtime.locking cimport FREE_THREADED, published_size, shared_get, shared_set
+from hotloop._c.runtime.locking cimport (
+    FREE_THREADED,
+    load_acquire_bint,
+    published_size,
+    shared_fence,
+    shared_set,
+    store_release_bint,
+)
 from hotloop._c.scheduler.ready_queue cimport type_version_of
 from hotloop._c.scheduler.timers cimport earliest, timer_heap_first
 from hotloop._c.tasks.current_task cimport leave_task
@@ -73,7 +87,11 @@ cdef class Polling(TaskCreation):
         Where a due timer is the only reason to poll now, the kernel is asked no more often than beside queued work."""
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double wait
-        self.poll_next = False
+        store_release_bint(&self.poll_next, False)
+        if load_acquire_bint(&self.thread_called):
+            store_release_bint(&self.thread_called, False)
+            self.thread_called_at = clock_ticks()
+            backoff_reset(&self.metrics.backoff)
         self.fork_number = fork_number()
         self.leave_current_task()
         if self.type_version != type_version_of(self):
@@ -86,8 +104,6 @@ cdef class Polling(TaskCreation):
             or clock_is_patched()
         ):
             self.poll_selector(wait)
-        if FREE_THREADED:
-            self.empty_inbox()
         if self.timers.heap.live:
             self.expire_timers(polled_before)
         else:
@@ -187,9 +203,6 @@ cdef class Polling(TaskCreation):
         if FREE_THREADED:
             # No thread waits for a GIL, but the collector waits until this thread lets it stop the world.
             return True
-        if self.thread_called:
-            self.thread_called = False
-            self.thread_called_at = now
         if now - self.thread_called_at < GIL_OFFERED_SLICES * self.metrics.slice_ticks:
             return True
         if now - self.gil_released_at < self.gil_held_ticks:
@@ -206,7 +219,8 @@ cdef class Polling(TaskCreation):
         """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread
         that still saw it awake has queued a callback since the queue was checked."""
         shared_set(&self.asleep, 1)
-        if published_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
+        shared_fence()
+        if published_size(&self.ready.count):
             return 0
         return wait
 
@@ -323,6 +337,3 @@ cdef class Polling(TaskCreation):
             else:
                 foreign.append((key, happened))
         super()._process_events(foreign)
-        if FREE_THREADED:
-            # The caller looks at the ready queue next, maybe by a reference from before select().
-            self.empty_inbox()

@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.runtime.locking cimport wake_lock
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue
-from hotloop._c.scheduler.thread_inbox cimport Inbox
 from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
 
@@ -91,7 +91,7 @@ cdef class LoopState:
     cdef bint closed                # other threads read it
     cdef bint stopping              # end run_forever() after this iteration
     cdef AddressCache addresses     # where datagrams came from
-    cdef Inbox inbox                # calls from other threads, where there is no GIL
+    cdef wake_lock waking           # keeps the poller open while another thread wakes it
 
     # Attributes that BaseEventLoop and its subclasses set on the instance. Declared, because the interpreter calls
     # methods fastest on an instance without a __dict__.
@@ -122,8 +122,8 @@ cdef class LoopState:
 
     cdef int update_short_cuts(self) noexcept
     cdef int check_open(self) except -1
+    cdef int set_closed(self, bint closed) noexcept
     cdef bint is_inherited_by_fork(self) noexcept
     cdef bint runs_elsewhere(self) noexcept
     cdef bint wake_poller(self) except -1
-    cdef int empty_inbox(self) except -1
     cdef int flush_writes(self) except -1

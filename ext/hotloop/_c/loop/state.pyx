@@ -13,17 +13,15 @@ from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
     PyThread_get_thread_ident,
-    inbox_acquire,
-    inbox_release,
     load_acquire_bint,
     load_acquire_id,
-    shared_peek,
     store_release_bint,
     store_release_id,
+    wake_lock_acquire,
+    wake_lock_release,
 )
 from hotloop._c.scheduler.ready_deque cimport ReadyDeque
-from hotloop._c.scheduler.ready_queue cimport NO_VERSION
-from hotloop._c.scheduler.thread_inbox cimport Inbox
+from hotloop._c.scheduler.ready_queue cimport NO_VERSION, set_closed
 from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
 
@@ -41,7 +39,6 @@ cdef class LoopState:
     def __cinit__(self, *args, **kwargs):
         self.ready = ReadyDeque()
         self.timers = TimerQueue()
-        self.inbox = Inbox()
         self.addresses = AddressCache()
         self.type_version = NO_VERSION
         self.fork_number = fork_number()
@@ -79,21 +76,23 @@ cdef class LoopState:
                 return False
             self.poller.wake()
             return True
-        inbox_acquire(&self.inbox.lock)
+        wake_lock_acquire(&self.waking)
         try:
-            if self.inbox.closed:
+            if self.closed:
                 return True
             if self.poller is None:
                 return False
             self.poller.wake()
             return True
         finally:
-            inbox_release(&self.inbox.lock)
+            wake_lock_release(&self.waking)
 
-    cdef int empty_inbox(self) except -1:
-        """Queue the calls from other threads. Only the loop's own thread may do this."""
-        if shared_peek(&self.inbox.filled):
-            self.inbox.move_to(self.ready)
+    cdef int set_closed(self, bint closed) noexcept:
+        """Once this has returned, no other thread queues anything or wakes the poller."""
+        wake_lock_acquire(&self.waking)
+        store_release_bint(&self.closed, closed)
+        wake_lock_release(&self.waking)
+        set_closed(self.ready, closed)
         return 0
 
     cdef int flush_writes(self) except -1:
@@ -106,8 +105,6 @@ cdef class LoopState:
     @property
     def _ready(self):
         # Code that runs the loop itself, maybe in a callback, looks here for anything to run before it waits.
-        if FREE_THREADED and self.inbox.is_owner():
-            self.empty_inbox()
         self.flush_writes()
         return self.ready
 
@@ -159,13 +156,9 @@ cdef class LoopState:
                 # Code that runs the loop itself may close it in a callback.
                 self.flush_writes()
         finally:
-            store_release_bint(&self.closed, bool(value))
-            self.ready.closed = self.closed
-            self.inbox.set_closed(self.closed)
+            self.set_closed(bool(value))
             if value:
                 self.timers.clear()
-                # Into the ready queue: close() empties that next.
-                self.inbox.move_to(self.ready)
 
     @property
     def _stopping(self):
@@ -200,9 +193,7 @@ cdef int clear_loop(object loop) except -1:
     """The tp_clear. A loop that the garbage collector clears is closed, and keeps its queues, which have a tp_clear of
     their own: code that runs while a cycle is cleared may still find the loop and use it."""
     cdef LoopState self = loop
-    store_release_bint(&self.closed, True)
-    self.ready.closed = True
-    self.inbox.set_closed(True)
+    self.set_closed(True)
     self.poller = None
     self.selector = self.task_factory = self.slow_hook = self.longest_item = self._name_threads = None
     self._csock = self._ssock = self._internal_fds = self._signal_handlers = self._watcher = None

@@ -1,14 +1,13 @@
 /* Which parts of a loop other threads may touch, and how.
  *
- * With the GIL, the thread that runs Python code excludes all others, and nothing here costs an instruction. Another
- * thread puts its handle on the ready queue itself, in the order that asyncio would. Without the GIL the rules are
- * these:
+ * With the GIL, the thread that runs Python code excludes all others, and nothing here costs an instruction. Without the
+ * GIL the rules are these:
  *
- * - call_soon_threadsafe() goes through the loop's inbox, which has a lock of its own. Closing the loop takes that
- *   lock, too, so that no thread wakes a poller whose descriptor number may belong to another file by then.
  * - The ready queue, the timers, futures, tasks and handles are changed in a critical section of the object
- *   (object_section). asyncio's documents forbid most of these calls from other threads, but a program that makes them
- *   must not crash.
+ *   (object_section). call_soon_threadsafe() needs that of the ready queue; asyncio's documents forbid most of the other
+ *   calls from other threads, but a program that makes them must not crash.
+ * - Waking a loop's poller and closing the loop exclude each other (wake_lock): no thread wakes a poller whose
+ *   descriptor number may belong to another file by then.
  * - Attributes of a loop or a transport that other threads read, such as the task factory, are replaced and read in a
  *   critical section of the object: the reader's reference must be counted before the object can be freed.
  * - Transports and the poller have no other locks. While the loop runs, a call from another thread is posted to the
@@ -41,9 +40,12 @@ static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(f
 #define publish(number, value) store_release(number, value)
 #define published(number) load_acquire(number)
 
-typedef PyMutex inbox_lock;
-static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
-static inline void inbox_release(inbox_lock *lock) { PyMutex_Unlock(lock); }
+/* Between a store and the load of another variable: the load happens after other threads can see the store. */
+static inline void shared_fence(void) { atomic_thread_fence(memory_order_seq_cst); }
+
+typedef PyMutex wake_lock;
+static inline void wake_lock_acquire(wake_lock *lock) { PyMutex_Lock(lock); }
+static inline void wake_lock_release(wake_lock *lock) { PyMutex_Unlock(lock); }
 
 /* Of one object. Nothing that can run Python code may come between entering and leaving: it would release the lock for
  * that time. */
@@ -66,9 +68,11 @@ static inline unsigned long long shared_next(shared_count *count)
 #define publish(number, value) (*(number) = (value))
 #define published(number) (*(number))
 
-typedef char inbox_lock;
-static inline void inbox_acquire(inbox_lock *lock) { (void)lock; }
-static inline void inbox_release(inbox_lock *lock) { (void)lock; }
+static inline void shared_fence(void) {}
+
+typedef char wake_lock;
+static inline void wake_lock_acquire(wake_lock *lock) { (void)lock; }
+static inline void wake_lock_release(wake_lock *lock) { (void)lock; }
 
 typedef char object_section;
 #define section_enter(section, object) ((void)(section))

@@ -11,10 +11,10 @@ cdef extern from "runtime/locking.h":
     void section_enter(object_section *, object)
     void section_leave(object_section *)
 
-    ctypedef struct inbox_lock:
+    ctypedef struct wake_lock:
         pass
-    void inbox_acquire(inbox_lock *)
-    void inbox_release(inbox_lock *)
+    void wake_lock_acquire(wake_lock *)
+    void wake_lock_release(wake_lock *)
 
     ctypedef struct shared_flag:
         pass
@@ -22,6 +22,7 @@ cdef extern from "runtime/locking.h":
     int shared_get(shared_flag *)
     int shared_exchange(shared_flag *, int)
     int shared_peek(shared_flag *)
+    void shared_fence()
 
     ctypedef struct shared_count:
         pass

@@ -42,7 +42,7 @@ cdef class Runnable:
     cdef tuple done_callback(self)
 
 
-# Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
+# Without the GIL, `ring`, `head`, `count`, `mask` and `closed` are changed in a critical section of the queue.
 cdef class ReadyQueue:
     cdef PyObject **ring            # `mask + 1` slots, a power of two; free ones hold NULL
     cdef Py_ssize_t head            # the index of the oldest Runnable
@@ -50,7 +50,7 @@ cdef class ReadyQueue:
     cdef Py_ssize_t mask
     cdef unsigned int direct_version  # see may_queue_directly()
     cdef bint creates_plain_tasks   # see may_create_directly()
-    cdef bint closed                # the loop is closed: queueing raises
+    cdef bint closed                # the loop is closed: schedule() raises
     cdef uint64_t steps             # how many steps tasks have run, eager first steps included
     cdef object entered_task        # the task that current_task() returns, left lazily: see Task.run(); None: no task
 
@@ -76,18 +76,26 @@ cdef inline bint has_room(ReadyQueue queue) noexcept:
     return has
 
 
+cdef inline bint append(ReadyQueue queue, Runnable item) noexcept:
+    """Called in a critical section of the queue. False: there is no memory."""
+    if queue.count > queue.mask and not queue.resize(2 * (queue.mask + 1)):
+        return False
+    Py_INCREF(item)
+    queue.ring[(queue.head + queue.count) & queue.mask] = <PyObject *>item
+    publish_size(&queue.count, queue.count + 1)
+    return True
+
+
 cdef inline int push(ReadyQueue queue, Runnable item) except -1:
     """Queue an item; MemoryError. Runs no other code. Since this may fail, callers record that the item is queued
     afterwards."""
     cdef object_section section
+    cdef bint appended
     section_enter(&section, queue)
-    if queue.count > queue.mask and not queue.resize(2 * (queue.mask + 1)):
-        section_leave(&section)
-        raise MemoryError
-    Py_INCREF(item)
-    queue.ring[(queue.head + queue.count) & queue.mask] = <PyObject *>item
-    publish_size(&queue.count, queue.count + 1)
+    appended = append(queue, item)
     section_leave(&section)
+    if not appended:
+        raise MemoryError
     return 0
 
 
@@ -104,9 +112,27 @@ cdef inline bint may_create_directly(ReadyQueue queue, object loop) noexcept:
 
 cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
     """push() as call_soon() does it: RuntimeError if the loop is closed."""
-    if queue.closed:
+    cdef object_section section
+    cdef bint closed, appended = False
+    section_enter(&section, queue)
+    closed = queue.closed
+    if not closed:
+        appended = append(queue, item)
+    section_leave(&section)
+    if closed:
         raise RuntimeError("Event loop is closed")
-    return push(queue, item)
+    if not appended:
+        raise MemoryError
+    return 0
+
+
+cdef inline int set_closed(ReadyQueue queue, bint closed) noexcept:
+    """From now on schedule() raises, in all threads; or no longer."""
+    cdef object_section section
+    section_enter(&section, queue)
+    queue.closed = closed
+    section_leave(&section)
+    return 0
 
 
 cdef inline PyObject *pop(ReadyQueue queue) noexcept:

@@ -25,7 +25,7 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
-from hotloop._c.loop.polling cimport waiting_work
+from hotloop._c.loop.polling cimport poll_requested, waiting_work
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.loop.unflushed cimport send_all_early
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -91,7 +91,7 @@ cdef class DatagramTransport(SocketTransport):
             datagrams -= 1
             if not (self.receive() if self.native else self.receive_by_socket_object()):
                 break
-            if self.loop is None or self.loop.poll_next or waiting_work(self.loop) != waiting:
+            if self.loop is None or poll_requested(self.loop) or waiting_work(self.loop) != waiting:
                 break
         return 0
 

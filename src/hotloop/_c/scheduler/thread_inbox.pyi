@@ -1,7 +1,0 @@
-from typing import final
-
-# For the other compiled modules: nothing of it is reachable from Python.
-@final
-class Inbox: ...
-
-__test__: dict[str, str]

@@ -188,7 +188,7 @@ cdef class TlsProtocol(TlsHandshake):
         except (SystemExit, KeyboardInterrupt):
             if self.state == HANDSHAKE or self.state == OPEN:
                 # The loop ends. When it runs again it goes on here: the peer may be waiting for this end's messages.
-                self.loop.schedule_call(self._resume, (), copy_context(self.context))
+                self.resume_soon()
             raise
         return self.continue_reading(NULL, 0) if done else 0
 
@@ -290,7 +290,7 @@ cdef class TlsProtocol(TlsHandshake):
             if not (self.rest_queued or self.at_end):
                 # The loop ends. When it runs again it goes on here: the engine may have found an invalid record or
                 # close_notify behind the data, for which nothing else would come.
-                self.loop.schedule_call(self._resume, (), copy_context(self.context))
+                self.resume_soon()
                 self.rest_queued = True
             raise
         except Exception as error:
@@ -339,7 +339,7 @@ cdef class TlsProtocol(TlsHandshake):
             if self.state == FLUSHING and self.peer_gone:
                 # read_to_the_end() waits for resume_reading(), or for a call that is queued already.
                 if self.app_reading_paused:
-                    self.loop.schedule_call(self._resume, (), copy_context(self.context))
+                    self.resume_soon()
                 return 0
             self.begin_shutdown()
             return self.control_receiving()
@@ -483,7 +483,7 @@ cdef class TlsProtocol(TlsHandshake):
         return default if transport is None else transport.get_extra_info(name, default)
 
     def _resume(self):
-        # Queued with a copy of the context: a callback of the application may run the loop in the context itself.
+        # resume_soon() has queued it with a copy of the context.
         cdef object context = enter_or_copy(self.context)
         try:
             if self.state == FLUSHING and self.peer_gone:

@@ -38,4 +38,5 @@ cdef class TlsReceiver(ByteProtocol):
     cdef int control_receiving(self) except -1
     cdef Py_ssize_t unread_bytes(self) noexcept
     cdef int set_app(self, object protocol) except -1
+    cdef int resume_soon(self) except -1
     cdef int set_read_limits(self, object high, object low) except -1

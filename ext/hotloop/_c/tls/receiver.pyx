@@ -48,6 +48,12 @@ cdef class TlsReceiver(ByteProtocol):
         self.kind = kind
         return 0
 
+    cdef int resume_soon(self) except -1:
+        """Queue _resume(), which is TlsProtocol's and goes on with whatever waits. With a copy of the context: a callback
+        of the application may run the loop in the context itself."""
+        self.loop.schedule_call(self._resume, (), copy_context(self.context))
+        return 0
+
     cdef int set_read_limits(self, object high, object low) except -1:
         high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_READ)
         self.read_high = as_size(high)
@@ -206,7 +212,7 @@ cdef class TlsReceiver(ByteProtocol):
             PyBuffer_Release(&view)
         if is_full and not self.at_end and self.has_unread():
             # As in asyncio, the next piece has a turn of its own: what the protocol does with this one takes effect.
-            self.loop.schedule_call(self._resume, (), copy_context(self.context))
+            self.resume_soon()
             self.rest_queued = True
         if count:
             # As in asyncio, also if the release of the buffer has ended the connection.

@@ -8,7 +8,6 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, as_size
@@ -223,7 +222,7 @@ cdef class TlsSender(TlsReceiver):
         """After an interrupt, which may end the loop. When it runs on, it sends the rest, whose write() may have
         returned long ago."""
         if not self.loop.closed:
-            self.loop.schedule_call(self._resume, (), copy_context(self.context))
+            self.resume_soon()
         return 0
 
     cdef bint encrypt_oldest(self) except -1:

@@ -15,7 +15,6 @@ from hotloop._c.runtime.instance_dict cimport (
 )
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.no_constructor cimport remove_constructor
-from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
 from hotloop._c.transports.write_queue cimport write_queue_append_data
@@ -140,7 +139,7 @@ cdef class SSLTransport:
             return call_in_loop_thread(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
-        self.tls.loop.schedule_call(self.tls._resume, (), copy_context(self.tls.context))
+        self.tls.resume_soon()
         self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):

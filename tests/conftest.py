@@ -51,6 +51,7 @@ LONG = {
     "ecosystem/test_*.py": "they make environments for other projects' programs",
     "upstream/test_*.py": "they make environments for other projects' tests",
     "bench/test_bench_libraries_on_loops.py": "the load on a web server takes whole seconds, on each loop",
+    "bench/test_several_loops.py": "the load on a web server takes whole seconds",
     "package/test_build.py": "small projects, built again and again",
     "examples/test_example_demo.py": "a thousand pages, crawled on four loops; `make demo` is the same",
     "testing/test_any_order*.py": "hundreds of orders of the same program",

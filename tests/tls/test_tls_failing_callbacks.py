@@ -235,6 +235,54 @@ def test_the_loop_ends_before_an_invalid_record_is_handled(tls, side, error, the
     assert isinstance(connection.protocol.error, ssl.SSLError)
 
 
+@pytest.mark.only("c", reason="under asyncio the peer waits until the timeout of its shutdown")
+@every_side
+@every_protocol
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("callback", ["data", "eof_received"])
+def test_the_loop_ends_before_close_notify_is_answered(tls, side, make_protocol, error, callback):
+    """When the loop runs again, it answers, and the connection ends."""
+
+    def stop():
+        if not stopped:
+            stopped.append(True)
+            raise error
+
+    stopped = []
+    protocol = make_protocol(**({} if callback == "data" else {callback: stop}))
+    if callback == "data":
+        when_data_comes(protocol, stop)
+    connection = tls.open(side, protocol)
+    connection.peer.tls.write(b"data")
+    connection.peer.notify_close()
+    run_through(error, tls.loop, lambda: stopped)
+    run_once(tls.loop, 5)
+    connection.peer.read()
+    assert connection.peer.saw_close_notify
+    connection.run_until_lost()
+    assert protocol.received == b"data" and protocol.error is None
+    assert protocol.calls.count("eof_received") == protocol.calls.count("connection_lost") == 1
+
+
+@pytest.mark.only("c", reason="under asyncio the connection ends when the timeout of its shutdown is over")
+@every_side
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_the_loop_ends_in_eof_received_after_close(tls, side, error):
+    """When the loop runs again, the connection ends."""
+
+    def stop():
+        raise error
+
+    connection = tls.open(side, Recorder(eof_received=stop))
+    connection.transport.close()
+    run_once(tls.loop, 3)
+    connection.peer.read()
+    connection.peer.notify_close()
+    run_through(error, tls.loop, lambda: "eof_received" in connection.protocol.calls)
+    run_once(tls.loop, 5)
+    assert connection.protocol.lost and connection.protocol.error is None
+
+
 @every_side
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("then", ["", "write", "abort"])

@@ -263,6 +263,9 @@ cdef class TlsProtocol(TlsHandshake):
                     self.hold(data, size)
                     size = 0
                 if not self.wants_data():
+                    if self.engine.peer_closed:
+                        # An interrupt came before this was done.
+                        self.on_peer_closed()
                     break
                 owner = self.held
                 if owner is None:
@@ -420,6 +423,10 @@ cdef class TlsProtocol(TlsHandshake):
             self.schedule_transport_close()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
+        except BaseException:
+            # An interrupt: this is not done again.
+            self.schedule_transport_close()
+            raise
         return 0
 
     cdef bint read_to_the_end(self) except -1:

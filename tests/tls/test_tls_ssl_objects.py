@@ -238,6 +238,29 @@ def test_an_interrupt_before_a_protocol_writes_and_fails(tls):
     assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
 
 
+@pytest.mark.only("c", reason="asyncio encrypts within write(), whose exception hides the protocol's")
+@every_protocol
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_while_is_sent_what_a_protocol_has_written_that_then_fails(tls, make_protocol, when):
+    """The connection ends of the protocol's exception, and the interrupt is raised."""
+
+    def answer_and_fail():
+        for _ in range(2):
+            protocol.transport.write(numbered(15_000))
+        raise ValueError("of the protocol's")
+
+    protocol = make_protocol()
+    when_data_comes(protocol, answer_and_fail)
+    write, arm = interrupting("write", 2, when)
+    task = tls.loop.create_task(asyncio.wait_for(answer_to(tls, b"data", protocol, arm, write=write), 10))
+    with pytest.raises(KeyboardInterrupt):
+        tls.loop.run_until_complete(task)
+    answer = tls.loop.run_until_complete(task)
+    assert (numbered(15_000) * 2).startswith(answer)
+    assert isinstance(protocol.error, ValueError)
+    assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
+
+
 @pytest.mark.only("c", reason="asyncio encrypts within write()")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])

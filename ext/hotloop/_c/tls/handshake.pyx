@@ -89,13 +89,17 @@ cdef class TlsHandshake(TlsSender):
 
     cdef int end_with_alert(self, object error, str message) except -1:
         """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
-        # The program's writes came first. If they find that the peer has left, that is what the connection ends of.
-        self.flush_early()
-        if self.transport is not None and not known_to_be_closing(self.transport):
-            # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
-            self.failure = error
-        self.send_records_unless_paused()
-        return self.fatal_error(error, message)
+        try:
+            # The program's writes came first. If they find that the peer has left, that is what the connection ends of.
+            self.flush_early()
+        finally:
+            # After an interrupt, too: nothing else would end the connection.
+            if self.transport is not None and not known_to_be_closing(self.transport):
+                # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
+                self.failure = error
+            self.send_records_unless_paused()
+            self.fatal_error(error, message)
+        return 0
 
     cdef int wake_waiter(self, object error) except -1:
         cdef object waiter = self.waiter

@@ -263,3 +263,19 @@ if sys.version_info >= (3, 12):
                 loop.set_task_factory(None)
 
         same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("timeout", [None, 1])
+def test_failure_of_a_future_that_is_done_has_what_is_handled_as_its_context(loop, timeout):
+    async def use(module):
+        found = []
+        for end in (lambda future: future.set_exception(ValueError("failed")), lambda future: future.cancel()):
+            future = asyncio.get_running_loop().create_future()
+            end(future)
+            try:
+                raise KeyError("handled")
+            except KeyError:
+                found.append(await outcome_of(module.wait_for(future, timeout)))
+        return found
+
+    assert all("handled" in str(each) for each in same_on_both(loop, use))

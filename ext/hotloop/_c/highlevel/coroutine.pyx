@@ -64,6 +64,7 @@ cdef extern from *:
     ) except -1
     int origin_tracking_depth() noexcept
     object take_set_error()     # the exception that the error indicator holds, which is cleared
+    object with_context(object error)
 
 cdef extern from "highlevel/kept_stop_iteration.h":
     bint kept_stop_set(object value) noexcept
@@ -413,11 +414,11 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
                         (<Future>awaited).blocking = True
                         result[0] = Py_NewRef(awaited)
                         return PYGEN_NEXT
-                    error = RuntimeError("await wasn't used with future")
+                    error = with_context(RuntimeError("await wasn't used with future"))
                 elif state_of(<Future>awaited) == FINISHED and (<Future>awaited).error is None:
                     outcome = (<Future>awaited).value
                 else:
-                    error = (<Future>awaited).take_error()
+                    error = with_context((<Future>awaited).take_error())
             elif exception_matches(error, StopIteration):
                 # Thrown into an iterator, it is the iterator's result.
                 outcome = error.value

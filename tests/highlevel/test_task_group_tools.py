@@ -1,6 +1,8 @@
 """What tools see of an asyncio.TaskGroup: the compiled one does what asyncio's own does."""
 
 import asyncio
+import contextlib
+import contextvars
 import gc
 import sys
 import weakref
@@ -143,5 +145,32 @@ def test_unawaited_coroutines_are_reported(loop):
             gc.collect()
         await group.__aexit__(None, None, None)
         return [(str(warning.message), warning.lineno) for warning in [*caught, *again]]
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("end", [give, fail])
+def test_a_group_keeps_no_context_of_a_task_that_is_done(loop, end):
+    variable = contextvars.ContextVar("variable")
+
+    class Value:
+        pass
+
+    async def use(module):
+        def create():
+            value = Value()
+            variable.set(value)
+            group.create_task(end(ValueError()))
+            return weakref.ref(value)
+
+        found = []
+        with contextlib.suppress(ExceptionGroup):
+            async with module.TaskGroup() as group:
+                reference = contextvars.copy_context().run(create)
+                found.append(reference() is None)
+                await turns(4)
+                found.append(reference() is None)
+        found.append(reference() is None)
+        return found
 
     same_on_both(loop, use)

@@ -245,6 +245,9 @@ cdef class GroupCallback(DoneCallback):
 
     cdef bint act(self) except -1:
         cdef object waited
+        if self.group.context is self.context:
+            # A group that lives on must not keep what is in it.
+            self.group.context = None
         if not is_plain_group(<PyObject *>self.group):
             return False
         waited = self.group._on_completed_fut

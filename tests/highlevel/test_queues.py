@@ -108,6 +108,24 @@ def test_odd_limits_hold(loop, maxsize):
     same_on_both(loop, fill)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_maxsize_by_its_name_makes_the_same_queue(loop, kind):
+    make = getattr(hotloop.asyncio, kind)
+    assert type(make(maxsize=1)._finished) is type(make(1)._finished)
+
+    async def use(module):
+        make = getattr(module, kind)
+        queue = make(maxsize=1)
+        queue.put_nowait(1)
+        return (
+            queue.full(),
+            str(queue),
+            [outcome(make, *some, **names) for some, names in (([1], {"maxsize": 1}), ([], {"size": 1}))],
+        )
+
+    same_on_both(loop, use)
+
+
 def test_attributes_can_be_read_set_and_deleted(loop):
     async def use(module):
         queue = module.Queue()

@@ -332,14 +332,19 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     cdef QueueFields queue
     cdef unsigned int found
     cdef object getters, putters, finished
-    if not 1 <= count <= 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
+    cdef bint has_maxsize = count == 2 and keywords == NULL
+    if count == 1 and keywords != NULL and <object>keywords == ("maxsize",):
+        has_maxsize = True
+    elif not has_maxsize and (count != 1 or keywords != NULL):
+        return NULL
+    if replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
     found = replaced_names(arguments[0], &queue_class)
     queue = <QueueFields>arguments[0]
     getters, putters, finished = deque_new(), deque_new(), new_event(True)
     if not fill_queue_fields(queue):
         return NULL
-    queue._maxsize = 0 if count == 1 else <object>arguments[1]
+    queue._maxsize = <object>arguments[1] if has_maxsize else 0
     queue._getters = getters
     queue._putters = putters
     queue._unfinished_tasks = 0

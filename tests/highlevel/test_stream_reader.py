@@ -191,3 +191,12 @@ def test_readers_are_collected(loop):
         return [reference() for reference in found]
 
     assert same_on_both(loop, use) == [None, None]
+
+
+def test_docstring():
+    class Reader(hotloop.asyncio.StreamReader):
+        pass
+
+    assert (
+        inspect.getdoc(Reader) == inspect.getdoc(hotloop.asyncio.StreamReader) == inspect.getdoc(asyncio.StreamReader)
+    )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support.comparing import outcome, outcome_of, same_on_both, turns
-from support.reader_states import state_of
+from support.reader_states import READS, arguments_of, state_of
 
 
 def test_loop_that_makes_other_futures(impl, loop):
@@ -71,3 +71,17 @@ def test_eager_tasks(loop):
         return [*found, await waits]
 
     assert same_on_both(loop, use) == [b"one\n", False, b"two\n"]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_line_where_a_task_waits(loop, read):
+    async def use(module):
+        reader = module.StreamReader()
+        task = asyncio.create_task(getattr(reader, read)(*arguments_of(read)))
+        await turns(1)
+        found = [(frame.f_code.co_qualname, frame.f_lineno) for frame in task.get_stack()]
+        task.cancel()
+        await asyncio.wait([task])
+        return found
+
+    same_on_both(loop, use)

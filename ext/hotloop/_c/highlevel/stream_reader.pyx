@@ -70,9 +70,9 @@ cdef object IncompleteReadError = exceptions.IncompleteReadError
 cdef object LimitOverrunError = exceptions.LimitOverrunError
 
 
+# What a StreamReader consists of. The class that programs see derives from this one and from asyncio.StreamReader, which
+# has no docstring: inspect.getdoc() would find one here.
 cdef class StreamReaderFields:
-    """What a StreamReader consists of. The class that programs see derives from this one and from
-    asyncio.StreamReader."""
 
     def __cinit__(self):
         instance_dict_clear(self)
@@ -303,6 +303,7 @@ cdef bint is_size(object number) except -1:
 cdef enum:
     # readuntil() adds the number of bytes that are known to be without the beginning of a separator.
     WOKEN = 1
+    READ_WOKEN = 2                  # before it is the `await` of a read() of everything
 
 
 cdef object wait_for_data(Coroutine coroutine, object reader, int position):
@@ -385,7 +386,7 @@ cdef object read_step(Coroutine coroutine, object outcome, object error):
         if size(<StreamReaderFields>reader) == 0 and not (<StreamReaderFields>reader)._eof:
             if is_waited_for(reader):
                 return leave_to_asyncio(coroutine)
-            return wait_for_data(coroutine, reader, WOKEN)
+            return wait_for_data(coroutine, reader, READ_WOKEN)
     else:
         set_waiter(reader, None)
         if error is not None:

@@ -79,6 +79,13 @@ def test_description(impl, own, compiled):
         assert pydoc.render_doc(compiled) == pydoc.render_doc(own)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(getattr(asyncio, name), type)])
+def test_source_of_a_class(impl, name):
+    own, compiled = getattr(asyncio, name), getattr(hotloop.asyncio, name)
+    assert inspect.getsource(compiled) == inspect.getsource(own)
+    assert inspect.getsourcefile(compiled) == inspect.getsourcefile(own)
+
+
 @each_function
 def test_kind(impl, own, compiled):
     assert is_marked_as_coroutine(compiled) == is_marked_as_coroutine(own)

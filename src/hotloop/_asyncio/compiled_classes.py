@@ -23,6 +23,7 @@ def compiled_class(fields: type, own: type[Any], **functions: object) -> type[An
         "__getstate__": _state,
         "__setstate__": _set_state,
         "__reduce_ex__": _reduce,
+        **{name: vars(own)[name] for name in _PLACE if name in vars(own)},
         **functions,
     }
     made = type(own.__name__, (fields, own), namespace)
@@ -30,6 +31,9 @@ def compiled_class(fields: type, own: type[Any], **functions: object) -> type[An
     _own[made] = own
     return made
 
+
+# By which inspect.getsource() finds a class's source, from Python 3.13 on.
+_PLACE = ("__firstlineno__", "__static_attributes__")
 
 # The compiled class of each of asyncio's, and the other way about.
 _compiled: dict[type, type] = {}

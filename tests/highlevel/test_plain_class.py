@@ -206,3 +206,25 @@ def test_weak_references_and_attributes(impl, aio):
     assert reference() is queue
     del queue
     assert reference() is None
+
+
+def test_copies_have_the_slots_of_a_subclass(impl):
+    def attributes_of_copies(module):
+        class OneSlot(module.Lock):
+            __slots__ = "only"
+
+        class Private(module.Lock):
+            __slots__ = ("__hidden",)
+
+            def __init__(self):
+                super().__init__()
+                self.__hidden = 2
+
+            def hidden(self):
+                return self.__hidden
+
+        made = OneSlot()
+        made.only = 1
+        return [(copied(made).only, copied(Private()).hidden()) for copied in (copy.copy, copy.deepcopy)]
+
+    assert attributes_of_copies(hotloop.asyncio) == attributes_of_copies(asyncio)

@@ -42,7 +42,7 @@ _own: dict[type, type] = {}
 
 def _state(self: Any) -> tuple[dict[str, object] | None, dict[str, object]]:
     """object.__getstate__(), which refuses an object with C fields: what is in its `__dict__`, and its fields."""
-    names = (name for base in type(self).__mro__ for name in vars(base).get("__slots__", ()))
+    names = copyreg._slotnames(type(self))  # type: ignore[attr-defined]
     return vars(self) or None, {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 

@@ -228,3 +228,17 @@ def test_copies_have_the_slots_of_a_subclass(impl):
         return [(copied(made).only, copied(Private()).hidden()) for copied in (copy.copy, copy.deepcopy)]
 
     assert attributes_of_copies(hotloop.asyncio) == attributes_of_copies(asyncio)
+
+
+@pytest.mark.parametrize("name", ["Queue", "LifoQueue", "Lock", "Event", "Condition", "BoundedSemaphore", "TaskGroup"])
+def test_attributes_are_missing_before_the_constructor(impl, name):
+    fields = ["_loop", *vars(getattr(asyncio, name)())]
+
+    def those_of(module):
+        class Unmade(getattr(module, name)):
+            def __init__(self):
+                pass
+
+        return [field for field in fields if hasattr(Unmade(), field)]
+
+    assert those_of(hotloop.asyncio) == those_of(asyncio)

@@ -45,6 +45,7 @@ cdef extern from *:
 
     #define CONDITION struct __pyx_obj_7hotloop_2_c_9highlevel_9condition_ConditionFields
     #define INSTANCE_DICT_OWNER CONDITION
+    #define clear_condition_fields(condition) FIELDS_CLEAR(CONDITION, condition, _lock, release)
     #define fill_condition_fields(condition) FIELDS_FILL(CONDITION, condition, _loop, release)
     #define condition_fields_are_set(condition) FIELDS_ARE_SET(CONDITION, condition, _loop, release)
     #define add_condition_fields(type) \\
@@ -59,6 +60,7 @@ cdef extern from *:
     }
     """
     int add_condition_fields(PyTypeObject *) except -1
+    void clear_condition_fields(object) noexcept
     bint fill_condition_fields(object) noexcept
     bint condition_fields_are_set(object) noexcept
     bint is_method(object method, object function, object owner) noexcept
@@ -96,6 +98,7 @@ cdef class ConditionFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
+        clear_condition_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>ConditionFields)

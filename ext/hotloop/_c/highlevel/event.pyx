@@ -32,6 +32,7 @@ cdef extern from *:
 
     #define EVENT struct __pyx_obj_7hotloop_2_c_9highlevel_5event_EventFields
     #define INSTANCE_DICT_OWNER EVENT
+    #define clear_event_fields(event) FIELDS_CLEAR(EVENT, event, _waiters, _value)
     #define fill_event_fields(event) FIELDS_FILL(EVENT, event, _loop, _value)
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
     #define add_event_fields(type) \\
@@ -52,6 +53,7 @@ cdef extern from *:
     """
     PyObject *new_event_object(PyObject *type) noexcept
     int add_event_fields(PyTypeObject *) except -1
+    void clear_event_fields(object) noexcept
     bint fill_event_fields(object) noexcept
     bint event_fields_are_set(object) noexcept
 
@@ -69,6 +71,7 @@ cdef class EventFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
+        clear_event_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>EventFields)

@@ -43,6 +43,7 @@ cdef extern from *:
 
     #define LOCK struct __pyx_obj_7hotloop_2_c_9highlevel_4lock_LockFields
     #define INSTANCE_DICT_OWNER LOCK
+    #define clear_lock_fields(lock) FIELDS_CLEAR(LOCK, lock, _waiters, _locked)
     #define fill_lock_fields(lock) FIELDS_FILL(LOCK, lock, _loop, _locked)
     #define lock_fields_are_set(lock) FIELDS_ARE_SET(LOCK, lock, _loop, _locked)
     #define add_lock_fields(type) FIELDS_INSTALL(type, FIELD(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
@@ -61,6 +62,7 @@ cdef extern from *:
     """
     PyObject *new_lock(PyObject *type) noexcept
     int add_lock_fields(PyTypeObject *) except -1
+    void clear_lock_fields(object) noexcept
     bint fill_lock_fields(object) noexcept
     bint lock_fields_are_set(object) noexcept
 
@@ -79,6 +81,7 @@ cdef class LockFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
+        clear_lock_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>LockFields)

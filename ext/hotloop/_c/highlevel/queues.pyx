@@ -38,7 +38,12 @@ cdef extern from *:
     #define INSTANCE_DICT_OWNER QUEUE
     #define fill_queue_fields(queue) \
         (FIELDS_FILL(QUEUE, queue, _loop, _finished) && FIELDS_FILL(QUEUE, queue, _is_shutdown, _is_shutdown))
-    #define clear_items(queue) FIELDS_CLEAR(QUEUE, queue, _queue, _queue)
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define LAST_CLEARED _is_shutdown
+    #else
+    #define LAST_CLEARED _queue /* there is no other attribute */
+    #endif
+    #define clear_queue_fields(queue) FIELDS_CLEAR(QUEUE, queue, _maxsize, LAST_CLEARED)
     #define set_items(queue, items) FIELD_SET(QUEUE, queue, _queue, items)
 
     /* Of an object of our class. A field that a program has deleted is NULL. */
@@ -79,7 +84,7 @@ cdef extern from *:
     """
     int add_queue_fields(PyTypeObject *) except -1
     bint fill_queue_fields(object) noexcept     # all but `_queue`
-    void clear_items(object queue) noexcept
+    void clear_queue_fields(object) noexcept    # all but `_loop`, which the class has, too
     void set_items(object queue, object items) noexcept
     bint is_deque(object queue) noexcept
     bint is_list(object queue) noexcept
@@ -120,7 +125,7 @@ cdef class QueueFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
-        clear_items(self)
+        clear_queue_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>QueueFields)

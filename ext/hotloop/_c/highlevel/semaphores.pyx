@@ -44,11 +44,11 @@ cdef extern from *:
 
     #define SEMAPHORE struct __pyx_obj_7hotloop_2_c_9highlevel_10semaphores_SemaphoreFields
     #define INSTANCE_DICT_OWNER SEMAPHORE
+    #define clear_semaphore_fields(semaphore) FIELDS_CLEAR(SEMAPHORE, semaphore, _waiters, _bound_value)
     #define fill_semaphore_fields(semaphore) FIELDS_FILL(SEMAPHORE, semaphore, _loop, _value)
     #define semaphore_fields_are_set(semaphore) FIELDS_ARE_SET(SEMAPHORE, semaphore, _loop, _value)
     #define bound_of(semaphore) (((SEMAPHORE *)(semaphore))->_bound_value)
     #define bound_is_usual(semaphore) (bound_of(semaphore) != NULL && PyLong_CheckExact(bound_of(semaphore)))
-    #define remove_bound(semaphore) Py_CLEAR(bound_of(semaphore))
     #define set_bound(semaphore, value) Py_XSETREF(bound_of(semaphore), Py_NewRef(value))
     #define add_semaphore_fields(type) \\
         FIELDS_INSTALL(type, FIELD(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
@@ -98,10 +98,10 @@ cdef extern from *:
     """
     PyObject *new_semaphore(PyObject *type, object value, bint is_bounded) noexcept
     int add_semaphore_fields(PyTypeObject *) except -1
+    void clear_semaphore_fields(object) noexcept
     bint fill_semaphore_fields(object) noexcept
     bint semaphore_fields_are_set(object) noexcept
     bint bound_is_usual(object) noexcept
-    void remove_bound(object) noexcept
     void set_bound(object, object) noexcept
     bint add_to_value(object semaphore, long difference) noexcept
     int sign_of(object integer) noexcept
@@ -130,7 +130,7 @@ cdef class SemaphoreFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
-        remove_bound(self)
+        clear_semaphore_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>SemaphoreFields)

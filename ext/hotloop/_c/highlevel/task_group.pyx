@@ -32,6 +32,7 @@ cdef extern from *:
 
     #define GROUP struct __pyx_obj_7hotloop_2_c_9highlevel_10task_group_TaskGroupFields
     #define INSTANCE_DICT_OWNER GROUP
+    #define clear_group_fields(group) FIELDS_CLEAR(GROUP, group, _entered, _on_completed_fut)
     #define fill_group_fields(group) FIELDS_FILL(GROUP, group, _entered, _cancel_on_enter)
     #define group_fields_are_set(group) FIELDS_ARE_SET(GROUP, group, _entered, _cancel_on_enter)
     #define GROUP_FIELDS \\
@@ -48,6 +49,7 @@ cdef extern from *:
     PyCFunction immutable_method(object type, const char *name) noexcept
     bint has_no_own_attributes(object) noexcept
     int add_group_fields(PyTypeObject *) except -1
+    void clear_group_fields(object) noexcept
     bint fill_group_fields(object) noexcept
     bint group_fields_are_set(object) noexcept
 
@@ -97,6 +99,7 @@ cdef class TaskGroupFields:
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
+        clear_group_fields(self)
 
 
 instance_dict_install(<PyTypeObject *>TaskGroupFields)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import sys
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -24,7 +25,25 @@ DELAYS = st.sampled_from([-1, 0, 0, 1, 1, 2, 3])
 ENDS = st.sampled_from([asyncio.ALL_COMPLETED, asyncio.FIRST_COMPLETED, asyncio.FIRST_EXCEPTION])
 NO_DELAYS = st.one_of(st.none(), DELAYS)
 # Coroutines that a task or a compiled function runs itself, without a coroutine of the program's between the two.
-BARE = st.sampled_from(["get", "put", "join", "wait", "acquire", "acquire_room", "sleep", "pause", "gather"])
+BARE = st.sampled_from(
+    [
+        "get",
+        "put",
+        "join",
+        "wait",
+        "acquire",
+        "acquire_room",
+        "enter",
+        "wait_condition",
+        "read",
+        "readline",
+        "sleep",
+        "pause",
+        "gather",
+    ]
+)
+# What is done with a coroutine that the program drives itself, each time it waits; None: the task waits for it.
+INTERVENTIONS = st.lists(st.sampled_from([None, "throw", "cancel", "close", "resume"]), max_size=3)
 SIMPLE = [
     ("sleep", DELAYS),
     ("put", st.integers(0, 3)),
@@ -54,6 +73,9 @@ SIMPLE = [
     ("wait_for_task", st.tuples(st.integers(0, 8), NO_DELAYS)),
     ("reschedule_any", st.tuples(st.integers(0, 8), NO_DELAYS)),
     ("enter_again", st.integers(0, 8)),
+    ("by_hand", st.tuples(BARE, INTERVENTIONS)),
+    ("wait_for_done", st.tuples(st.sampled_from(["result", "exception", "cancelled"]), NO_DELAYS)),
+    ("feed", st.sampled_from([b"a", b"b\n", b"cd\ne"])),
 ]
 if sys.version_info >= (3, 13):
     SIMPLE.append(("shutdown", st.booleans()))
@@ -69,7 +91,7 @@ def nested_steps(children):
     block = st.lists(children, max_size=4)
     blocks = st.lists(block, max_size=3)
     return st.one_of(
-        st.tuples(st.sampled_from(["locked", "room", "condition", "shield"]), st.none(), block),
+        st.tuples(st.sampled_from(["locked", "room", "condition", "shield", "handling"]), st.none(), block),
         st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), NO_DELAYS, block),
         st.tuples(st.just("reschedule"), NO_DELAYS, block),
         st.tuples(st.just("gather"), st.booleans(), blocks),
@@ -113,14 +135,15 @@ def class_to_use(base, overridden):
 class Run:
     """One run of a program with one version of asyncio."""
 
-    def __init__(self, module, maxsize, overridden):
+    def __init__(self, module, kind, maxsize, overridden):
         self.module = module
         self.loop = asyncio.get_running_loop()
-        self.queue = class_to_use(module.Queue, overridden)(maxsize)
+        self.queue = class_to_use(getattr(module, kind), overridden)(maxsize)
         self.lock = class_to_use(module.Lock, overridden)()
         self.room = class_to_use(module.Semaphore, overridden)(1)
         self.event = class_to_use(module.Event, overridden)()
         self.condition = class_to_use(module.Condition, overridden)()
+        self.reader = module.StreamReader(loop=self.loop)
         self.tasks = []
         self.bare_tasks = []
         self.scopes = []
@@ -269,6 +292,14 @@ class Run:
                 return self.lock.acquire()
             case "acquire_room":
                 return self.room.acquire()
+            case "enter":
+                return self.room.__aenter__()
+            case "wait_condition":
+                return self.condition.wait()
+            case "read":
+                return self.reader.read(2)
+            case "readline":
+                return self.reader.readline()
             case "sleep":
                 return self.module.sleep(1, "slept")
             case "pause":
@@ -291,6 +322,31 @@ class Run:
     async def do_bare_wait_for(self, argument, block, path):
         kind, delay = argument
         return await self.module.wait_for(self.bare(kind), delay)
+
+    async def do_by_hand(self, argument, block, path):
+        kind, interventions = argument
+        return await driven(self.bare(kind), interventions)
+
+    async def do_wait_for_done(self, argument, block, path):
+        end, delay = argument
+        future = self.loop.create_future()
+        match end:
+            case "result":
+                future.set_result(path)
+            case "exception":
+                future.set_exception(ValueError("of a future"))
+            case "cancelled":
+                future.cancel("before")
+        return await self.module.wait_for(future, delay)
+
+    async def do_feed(self, data, block, path):
+        return self.reader.feed_data(data)
+
+    async def do_handling(self, argument, block, path):
+        try:
+            raise LookupError("handled")
+        except LookupError:
+            return await self.run(block, path)
 
     async def do_bare_gather(self, argument, block, path):
         kinds, return_exceptions = argument
@@ -400,13 +456,18 @@ class Run:
             await self.run(block, path)
 
 
-@hypothesis.given(program=PROGRAMS, maxsize=st.integers(0, 2), overridden=SUBCLASSES)
-def test_any_program_is_the_same_with_compiled_objects(impl, program, maxsize, overridden):
+@hypothesis.given(
+    program=PROGRAMS,
+    kind=st.sampled_from(["Queue", "PriorityQueue", "LifoQueue"]),
+    maxsize=st.integers(0, 2),
+    overridden=SUBCLASSES,
+)
+def test_any_program_is_the_same_with_compiled_objects(impl, program, kind, maxsize, overridden):
     traces = []
     for module in (asyncio, hotloop.asyncio):
         with asyncio.Runner(loop_factory=virtual_class(impl.EventLoop)) as runner:
             runner.get_loop().set_exception_handler(lambda loop, context: None)
-            traces.append(runner.run(play(module, program, maxsize, overridden)))
+            traces.append(runner.run(play(module, program, kind, maxsize, overridden)))
     assert traces[0] == traces[1]
 
 
@@ -414,5 +475,33 @@ async def as_coroutine(future):
     return await future
 
 
-async def play(module, program, maxsize, overridden):
-    return await Run(module, maxsize, overridden).play(program)
+@types.coroutine
+def driven(coroutine, interventions):
+    """Await a coroutine as a loop would run it: with what a program can do to it where it waits."""
+    interventions = iter(interventions)
+    error = None
+    while True:
+        try:
+            waited_for = coroutine.send(None) if error is None else coroutine.throw(error)
+        except StopIteration as stopped:
+            return stopped.value
+        error = None
+        intervention = next(interventions, None)
+        if intervention is not None and waited_for is not None:
+            waited_for._asyncio_future_blocking = False
+        match intervention:
+            case None:
+                try:
+                    yield waited_for
+                except BaseException as raised:
+                    error = raised
+            case "throw":
+                error = ValueError("thrown")
+            case "cancel":
+                error = asyncio.CancelledError("thrown")
+            case "close":
+                return coroutine.close()
+
+
+async def play(module, program, kind, maxsize, overridden):
+    return await Run(module, kind, maxsize, overridden).play(program)

@@ -132,27 +132,25 @@ cdef class Poller:
         if error == -ENOENT:
             # Not in the set, maybe because the number is another file's by now.
             error = poller_add(&self.poller, fd, events, registered.generation)
-        if error < 0:
-            self.drop_refused(fd, error)
-        registered.events = events
-        return 0
+        return self.note_change(fd, events, error)
 
     cdef int change_same_file(self, int fd, int events) except -1:
         """change() of an entry whose file must still be the registered one."""
         cdef registration *registered = &self.registrations[fd]
-        cdef int error
         self.ensure_own_set()
-        error = poller_modify(&self.poller, fd, registered.events, events, registered.generation)
-        if error < 0:
-            self.drop_refused(fd, error)
-        registered.events = events
-        return 0
+        return self.note_change(
+            fd, events, poller_modify(&self.poller, fd, registered.events, events, registered.generation)
+        )
 
-    cdef int drop_refused(self, int fd, int error) except -1:
-        """The kernel has refused to change a registration: drop it, and raise the OSError."""
-        poller_remove(&self.poller, fd, self.registrations[fd].events)
-        self.drop_entry(fd)
-        raise os_error(error)
+    cdef int note_change(self, int fd, int events, int error) except -1:
+        """The kernel was asked to change a registration to `events`. If it has refused (`error`, a negative errno),
+        drop the entry and raise the OSError."""
+        if error < 0:
+            poller_remove(&self.poller, fd, self.registrations[fd].events)
+            self.drop_entry(fd)
+            raise os_error(error)
+        self.registrations[fd].events = events
+        return 0
 
     cdef int suspend(self, int fd) except -1:
         """Drop the reference to a watcher that waits for nothing now, so that it may be freed; undone by resume().

@@ -24,10 +24,14 @@ _new = object.__new__
 
 
 def new_handle(
-    callback: Callable[..., object], args: tuple[Any, ...], loop: "LoopCore", context: Context | None
-) -> Handle:
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: "LoopCore",
+    context: Context | None,
+    kind: type[Handle] = Handle,
+) -> Any:
     """The Handle that call_soon() makes outside debug mode. Calling the class would cost more."""
-    handle: Any = _new(Handle)
+    handle: Any = _new(kind)
     handle._context = copy_context() if context is None else context
     handle._loop = loop
     handle._callback = callback
@@ -35,4 +39,4 @@ def new_handle(
     handle._cancelled = False
     handle._repr = None
     handle._source_traceback = None
-    return handle  # type: ignore[no-any-return]
+    return handle

@@ -9,7 +9,7 @@ if the list becomes shorter.
 
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import events
-from hotloop._pure.scheduler.handles import Handle
+from hotloop._pure.scheduler.handles import Handle, new_handle
 from hotloop._pure.scheduler.ready_queue import ReadyQueue
 
 if TYPE_CHECKING:
@@ -154,21 +154,11 @@ class TimerQueue:
             self._cancelled -= 1
 
 
-_new = object.__new__
-
-
 def new_timer(
     when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: "LoopCore", context: Context | None
 ) -> TimerHandle:
     """The TimerHandle that call_at() makes outside debug mode; see new_handle()."""
-    handle: Any = _new(TimerHandle)
-    handle._context = copy_context() if context is None else context
-    handle._loop = loop
-    handle._callback = callback
-    handle._args = args
-    handle._cancelled = False
-    handle._repr = None
-    handle._source_traceback = None
+    handle = new_handle(callback, args, loop, context, TimerHandle)
     handle._when = when
     handle._scheduled = False
     handle._order = _next_order()

@@ -4,7 +4,6 @@ from hotloop._c.loop.polling cimport Polling
 from hotloop._c.loop.unflushed cimport Unflushed
 from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.scheduler.handles cimport Handle
-from hotloop._c.scheduler.ready_queue cimport Runnable
 
 
 cdef class LoopCore(Polling):

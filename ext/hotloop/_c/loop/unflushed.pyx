@@ -71,13 +71,15 @@ cdef class Unflushed:
         return 0
 
     cdef bint make_room(self) noexcept:
-        cdef Py_ssize_t capacity = max(2 * self.capacity, 16)
-        cdef PyObject **watchers = self.watchers
+        """Make room for one more at the end. False: there is no memory."""
+        cdef Py_ssize_t capacity
+        cdef PyObject **watchers
         if self.first > self.count:
-            memmove(watchers, &watchers[self.first], self.count * sizeof(PyObject *))
+            memmove(self.watchers, &self.watchers[self.first], self.count * sizeof(PyObject *))
             self.first = 0
             return True
-        watchers = <PyObject **>PyMem_Realloc(watchers, capacity * sizeof(PyObject *))
+        capacity = max(2 * self.capacity, 16)
+        watchers = <PyObject **>PyMem_Realloc(self.watchers, capacity * sizeof(PyObject *))
         if watchers == NULL:
             return False
         self.watchers = watchers

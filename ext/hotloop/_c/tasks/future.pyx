@@ -131,7 +131,11 @@ cdef class Future(FutureCore):
         self.finish(result)
 
     def set_exception(self, exception, /):
-        """Set an exception, or an exception class to instantiate, and schedule the callbacks."""
+        """Set an exception, or an exception class to instantiate, and schedule the callbacks. InvalidStateError if done
+        already, TypeError if it is neither.
+
+        StopIteration would end the awaiting coroutine. Up to Python 3.12 it raises TypeError; from 3.13 on it is
+        replaced by a RuntimeError whose cause it is."""
         self.fail(exception)
 
     def cancel(self, msg=None):

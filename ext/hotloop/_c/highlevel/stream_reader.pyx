@@ -70,8 +70,8 @@ cdef object IncompleteReadError = exceptions.IncompleteReadError
 cdef object LimitOverrunError = exceptions.LimitOverrunError
 
 
-# What a StreamReader consists of. The class that programs see derives from this one and from asyncio.StreamReader, which
-# has no docstring: inspect.getdoc() would find one here.
+# What a StreamReader consists of. The class that programs see derives from this one and from asyncio.StreamReader. That
+# has no docstring, and inspect.getdoc() would find one here.
 cdef class StreamReaderFields:
 
     def __cinit__(self):

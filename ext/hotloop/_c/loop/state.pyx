@@ -21,7 +21,7 @@ from hotloop._c.runtime.locking cimport (
     wake_lock_release,
 )
 from hotloop._c.scheduler.ready_deque cimport ReadyDeque
-from hotloop._c.scheduler.ready_queue cimport NO_VERSION, set_closed
+from hotloop._c.scheduler.ready_queue cimport NO_VERSION, set_queue_closed
 from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
 
@@ -92,7 +92,7 @@ cdef class LoopState:
         wake_lock_acquire(&self.waking)
         store_release_bint(&self.closed, closed)
         wake_lock_release(&self.waking)
-        set_closed(self.ready, closed)
+        set_queue_closed(self.ready, closed)
         return 0
 
     cdef int flush_writes(self) except -1:

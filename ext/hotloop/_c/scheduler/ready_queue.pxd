@@ -126,7 +126,7 @@ cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
     return 0
 
 
-cdef inline int set_closed(ReadyQueue queue, bint closed) noexcept:
+cdef inline int set_queue_closed(ReadyQueue queue, bint closed) noexcept:
     """From now on schedule() raises, in all threads; or no longer."""
     cdef object_section section
     section_enter(&section, queue)

@@ -49,8 +49,8 @@ cdef class TlsReceiver(ByteProtocol):
         return 0
 
     cdef int resume_soon(self) except -1:
-        """Queue _resume(), which is TlsProtocol's and goes on with whatever waits. With a copy of the context: a callback
-        of the application may run the loop in the context itself."""
+        """Queue _resume(), which is TlsProtocol's and goes on with whatever waits. In a copy of the context, because a
+        callback of the application may run the loop in the context itself."""
         self.loop.schedule_call(self._resume, (), copy_context(self.context))
         return 0
 

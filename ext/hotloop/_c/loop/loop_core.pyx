@@ -458,7 +458,7 @@ cdef class LoopCore(Polling):
         try:
             # A replaced select() may call the original more than once. That must report the wake-up each time, until
             # the loop has handled it, so it comes by a descriptor in asyncio's way.
-            if not self.program_selects and self.wake_poller():
+            if not load_acquire_bint(&self.program_selects) and self.wake_poller():
                 return
         except OSError:
             # The loop may still sleep: the next call_soon_threadsafe() tries again, in case asyncio's way fails, too.

@@ -16,7 +16,7 @@ cdef class Polling(TaskCreation):
     cdef uint64_t gil_released_at   # a reading of clock_ticks(), after a poll
     cdef uint64_t gil_held_ticks    # until a poll that cannot block releases the GIL again
     cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
-    cdef bint program_selects       # that wait is the program's select(); other threads read it while `asleep` is set
+    cdef bint program_selects       # that wait is the program's select(); other threads read it
 
     cdef int poll(self) except -1
     cdef int poll_selector(self, double wait) except -1

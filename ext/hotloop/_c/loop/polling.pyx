@@ -168,7 +168,7 @@ cdef class Polling(TaskCreation):
         cdef int count
         cdef bint release_gil = wait != 0
         if release_gil:
-            self.program_selects = False
+            store_release_bint(&self.program_selects, False)
             wait = self.fall_asleep(wait)
         else:
             PyErr_CheckSignals()
@@ -234,7 +234,7 @@ cdef class Polling(TaskCreation):
     cdef int poll_as_asyncio(self, double wait) except -1:
         """Poll by the methods of asyncio's loop: for another selector than hotloop's, and for overridden methods."""
         if wait:
-            self.program_selects = True
+            store_release_bint(&self.program_selects, True)
             wait = self.fall_asleep(wait)
         # The attribute, because a subclass may define it in the class. Test clocks add up what they are asked to wait.
         ready = self._selector.select(None if wait < 0 else wait)

@@ -24,6 +24,7 @@ from typing import Any
 
 from hotloop_bench import machine
 from hotloop_bench.cli import Parser, loop_name, positive
+from hotloop_bench.load import LoadFailed
 from hotloop_bench.rows import wrk
 from hotloop_bench.rows.registry import missing
 from hotloop_bench.targets import TARGETS, WrongImplementation, become
@@ -180,7 +181,7 @@ def main(argv: Sequence[str]) -> int:
             raise NotMeasured(reason)
         for kind, loops in [("threads", 1), ("threads", arguments.loops), ("processes", arguments.loops)]:
             reports.append(measure(kind, loops, arguments))
-    except (ImportError, NotMeasured, WrongImplementation) as error:
+    except (ImportError, LoadFailed, NotMeasured, WrongImplementation) as error:
         print(f"several_loops.py: {arguments.loop}: not measured: {error}", file=sys.stderr)
         return 1
     if arguments.json:

@@ -46,3 +46,15 @@ def test_what_is_not_installed_is_said_in_one_line(tmp_path):
     done = several_loops("--loop", "asyncio", path=os.fspath(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "several_loops.py: asyncio: not measured: it needs wrk, which is not installed\n"
+
+
+@pytest.mark.skipif(missing("aiohttp") is not None, reason="it needs aiohttp")
+def test_a_load_that_failed_is_said_in_one_line(tmp_path):
+    failing = tmp_path / "wrk"
+    failing.write_text("#!/bin/sh\necho Socket errors: connect 0, read 3, write 0, timeout 0\n")
+    failing.chmod(0o755)
+    done = several_loops("--loop", "asyncio", path=os.fspath(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "several_loops.py: asyncio: not measured: wrk: Socket errors: connect 0, read 3, write 0, timeout 0\n"
+    )

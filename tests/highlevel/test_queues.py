@@ -196,6 +196,28 @@ def test_subclass_hooks_are_called(loop):
     assert same_on_both(loop, use) == [1, 1, True, 9]
 
 
+@pytest.mark.parametrize("arguments", [(), (2,)])
+def test_init_hook_finds_what_asyncio_has_set_by_then(loop, arguments):
+    """From Python 3.13 on, a put_nowait() there fails: whether the queue is shut down is set afterwards."""
+
+    async def use(module):
+        class Filled(module.Queue):
+            def _init(self, maxsize):
+                super()._init(maxsize)
+                names = ("_maxsize", "_getters", "_putters", "_unfinished_tasks", "_finished", "_is_shutdown")
+                found.extend(name for name in names if hasattr(self, name))
+                self.put_nowait(1)
+
+        found = []
+        try:
+            found.append(str(Filled(*arguments)._queue))
+        except AttributeError as error:
+            found.append(error.name)
+        return found
+
+    assert (same_on_both(loop, use)[-1] == "_is_shutdown") == HAS_SHUTDOWN
+
+
 @pytest.mark.parametrize("method", ["full", "empty", "qsize", "_wakeup_next", "_get_loop", "put_nowait", "get_nowait"])
 def test_overridden_methods_are_called(loop, method):
     async def use(module):

@@ -36,8 +36,7 @@ cdef extern from *:
 
     #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
     #define INSTANCE_DICT_OWNER QUEUE
-    #define fill_queue_fields(queue) \
-        (FIELDS_FILL(QUEUE, queue, _loop, _finished) && FIELDS_FILL(QUEUE, queue, _is_shutdown, _is_shutdown))
+    #define fill_queue_fields(queue) FIELDS_FILL(QUEUE, queue, _loop, _finished)
     #if PY_VERSION_HEX >= 0x030D0000
     #define LAST_CLEARED _is_shutdown
     #else
@@ -45,6 +44,7 @@ cdef extern from *:
     #endif
     #define clear_queue_fields(queue) FIELDS_CLEAR(QUEUE, queue, _maxsize, LAST_CLEARED)
     #define set_items(queue, items) FIELD_SET(QUEUE, queue, _queue, items)
+    #define set_shutdown(queue, value) FIELD_SET(QUEUE, queue, _is_shutdown, value)
 
     /* Of an object of our class. A field that a program has deleted is NULL. */
     #define queue_field(queue, name) (((QUEUE *)(queue))->name)
@@ -83,9 +83,10 @@ cdef extern from *:
     #endif
     """
     int add_queue_fields(PyTypeObject *) except -1
-    bint fill_queue_fields(object) noexcept     # all but `_queue`
+    bint fill_queue_fields(object) noexcept     # all that asyncio sets before _init()
     void clear_queue_fields(object) noexcept    # all but `_loop`, which the class has, too
     void set_items(object queue, object items) noexcept
+    void set_shutdown(object queue, object value) noexcept
     bint is_deque(object queue) noexcept
     bint is_list(object queue) noexcept
     bint has_usual_fields(object queue) noexcept
@@ -357,8 +358,8 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if found & INIT:
         init_items(queue, queue._maxsize)
     else:
-        queue._is_shutdown = False
         set_items(queue, [] if found & (PRIORITY | LIFO) else deque_new())
+        set_shutdown(queue, False)
     return Py_NewRef(None)
 
 

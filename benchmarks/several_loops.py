@@ -112,14 +112,15 @@ def servers(kind: str, loops: int, target: str) -> Iterator[tuple[int, list[subp
             stack.callback(process.kill)
             processes.append(process)
         for process in processes:
-            if answer_of(process) != "ready\n":
-                raise NotMeasured("a server has not started; its message is above")
+            answer_of(process)  # it is ready
         yield port, processes
 
 
 def answer_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    return process.stdout.readline()
+    if not (line := process.stdout.readline()):
+        raise NotMeasured("a server has ended; its message is above")
+    return line
 
 
 def processor_time(processes: Sequence[subprocess.Popen[str]]) -> float:
@@ -181,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
             raise NotMeasured(reason)
         for kind, loops in [("threads", 1), ("threads", arguments.loops), ("processes", arguments.loops)]:
             reports.append(measure(kind, loops, arguments))
-    except (ImportError, LoadFailed, NotMeasured, WrongImplementation) as error:
+    except (ImportError, LoadFailed, NotMeasured, WrongImplementation, subprocess.CalledProcessError) as error:
         print(f"several_loops.py: {arguments.loop}: not measured: {error}", file=sys.stderr)
         return 1
     if arguments.json:

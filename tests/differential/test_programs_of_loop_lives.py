@@ -204,7 +204,11 @@ class Life(logging.Filter):
         return bool(drops)
 
     def warned(self, message, category, *place, **more):
-        self.note("warned", category.__name__, self.told(message).splitlines()[0])
+        if "never awaited" in str(message):
+            # When a coroutine is dropped that has not begun depends on the tracebacks that refer to its task.
+            self.drops.append("never awaited")
+        else:
+            self.note("warned", category.__name__, self.told(message).splitlines()[0])
 
     def unraisable(self, what):
         # Whether a generator is dropped before the task that closes it is the collector's choice.

@@ -158,16 +158,13 @@ class Machine:
     def finish(self):
         """Bring everything to an end, so that nothing is left when the loop closes."""
         self.trace.append("finishing")
-        for future in self.futures:
-            future.cancel()
-        while not all(task.done() for task in self.tasks):
-            for task in self.tasks:
-                task.cancel()
+        # A callback that runs meanwhile may begin more.
+        while len(self.loop._ready) or not all(one.done() for one in [*self.futures, *self.tasks]):
+            for one in [*self.futures, *self.tasks]:
+                one.cancel()
             self.turn_once(1)
         for handle in self.handles:
             handle.cancel()
-        while len(self.loop._ready):
-            self.turn_once(1)
         self.trace.append([task.cancelled() or repr(task.exception()) for task in self.tasks])
 
 

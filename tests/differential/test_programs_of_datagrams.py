@@ -173,7 +173,8 @@ class DatagramStage(Stage):
             self.transport.close()
 
     def abort(self):
-        if not self.lost and self.turn > self.failed_in + 1:  # asyncio's fails if lost, before CPython 3.14.10
+        # As close(); and asyncio's fails if lost, before CPython 3.14.10.
+        if not self.lost and self.turn > self.failed_in + 1 and not self.resuming:
             self.transport.abort()
 
     def later(self):

@@ -3,8 +3,8 @@
     python3.14t benchmarks/several_loops.py --loop hotloop-c        # less than a minute
 
 Each loop has a listening socket of its own (SO_REUSEPORT) and answers GET requests with twelve bytes. wrk makes the
-requests, in a thread of its own: with as many processors as loops it takes its share of them. Threads serve more than
-one loop does only on a free-threaded Python.
+requests, in a thread of its own: with as many processors as loops it takes its share of them. Only on a
+free-threaded Python do several threads serve more than one.
 """
 
 import argparse
@@ -137,11 +137,10 @@ def measure(kind: str, loops: int, arguments: argparse.Namespace) -> Report:
     rounds = []
     with servers(kind, loops, arguments.loop) as (port, processes):
         for seconds in [1] + [arguments.seconds] * arguments.rounds:
-            command = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={seconds}s", "--latency"]
             before = processor_time(processes)
-            done = subprocess.run([*command, f"http://127.0.0.1:{port}/"], capture_output=True, text=True, check=True)
+            output = wrk.run_wrk(f"http://127.0.0.1:{port}/", CONNECTIONS, seconds)
             cpu = processor_time(processes) - before
-            requests, passed, _, p99 = wrk.report_of(done.stdout)
+            requests, passed, _, p99 = wrk.report_of(output)
             rounds.append((requests / passed, cpu / requests, p99))
     # The first has warmed the servers up.
     return Report(kind, loops, *(statistics.median(figures) for figures in zip(*rounds[1:], strict=True)))
@@ -182,7 +181,7 @@ def main(argv: Sequence[str]) -> int:
             raise NotMeasured(reason)
         for kind, loops in [("threads", 1), ("threads", arguments.loops), ("processes", arguments.loops)]:
             reports.append(measure(kind, loops, arguments))
-    except (ImportError, LoadFailed, NotMeasured, WrongImplementation, subprocess.CalledProcessError) as error:
+    except (ImportError, LoadFailed, NotMeasured, WrongImplementation) as error:
         print(f"several_loops.py: {arguments.loop}: not measured: {error}", file=sys.stderr)
         return 1
     if arguments.json:

@@ -32,9 +32,9 @@ def report_of(output: str) -> tuple[int, float, float, float]:
     return int(total[1]), float(total[2]) * UNITS[total[3]], quantiles["50"], quantiles["99"]
 
 
-def run_wrk(address: str) -> str:
-    command = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={SECONDS}s", "--latency", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 20, check=False)
+def run_wrk(address: str, connections: int = CONNECTIONS, seconds: int = SECONDS) -> str:
+    command = ["wrk", "--threads=1", f"--connections={connections}", f"--duration={seconds}s", "--latency", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 20, check=False)
     if done.returncode:
         raise LoadFailed(f"wrk ended with code {done.returncode}: {done.stderr.strip()[-200:]}")
     return done.stdout

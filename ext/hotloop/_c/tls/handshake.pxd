@@ -19,3 +19,6 @@ cdef class TlsHandshake(TlsSender):
     cdef int wake_waiter(self, object error) except -1
     cdef int start_timer(self, object timeout, object callback) except -1
     cdef int stop_timer(self) except -1
+
+
+cdef tuple checked_timeouts(dict timeouts)

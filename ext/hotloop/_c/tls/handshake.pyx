@@ -6,7 +6,7 @@ from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.engine cimport ciphertext
 from hotloop._c.tls.sender cimport ENDED, HANDSHAKE, OPEN, TlsSender
 
-from asyncio import sslproto
+from asyncio import constants, sslproto
 from asyncio.log import logger
 
 
@@ -131,3 +131,19 @@ cdef bint known_to_be_closing(object transport) except -1:
         return transport.is_closing()
     except (AttributeError, NotImplementedError):
         return True
+
+
+cdef tuple checked_timeouts(dict timeouts):
+    """ssl_handshake_timeout and ssl_shutdown_timeout of these keywords of create_connection(), or asyncio's. ValueError
+    if the first is not above 0, or the second below it."""
+    handshake_timeout = timeouts.get("ssl_handshake_timeout")
+    shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
+    if handshake_timeout is None:
+        handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
+    elif handshake_timeout <= 0:
+        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {handshake_timeout}")
+    if shutdown_timeout is None:
+        shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
+    elif shutdown_timeout < 0:
+        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {shutdown_timeout}")
+    return handshake_timeout, shutdown_timeout

@@ -42,13 +42,13 @@ from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.scheduler.handles cimport copy_context, copy_current_context
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport TlsEngine, ciphertext
-from hotloop._c.tls.handshake cimport TlsHandshake
+from hotloop._c.tls.handshake cimport TlsHandshake, checked_timeouts
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.protocol_runner cimport enter_or_copy
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport write_queue_clear
 
-from asyncio import constants, exceptions, sslproto
+from asyncio import exceptions, sslproto
 from asyncio.log import logger
 
 # The size of the buffer for transports that call get_buffer(), in bytes.
@@ -555,16 +555,7 @@ cdef TlsProtocol new_tls(
     create_connection(). ValueError, or an error of the SSLContext."""
     cdef TlsProtocol tls
     cdef TlsEngine engine
-    handshake_timeout = timeouts.get("ssl_handshake_timeout")
-    shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
-    if handshake_timeout is None:
-        handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
-    elif handshake_timeout <= 0:
-        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {handshake_timeout}")
-    if shutdown_timeout is None:
-        shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
-    elif shutdown_timeout < 0:
-        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {shutdown_timeout}")
+    handshake_timeout, shutdown_timeout = checked_timeouts(timeouts)
     if not sslcontext:
         sslcontext = sslproto._create_transport_context(server_side, server_hostname)
     engine = new_engine(sslcontext, server_side, None if server_side or not server_hostname else server_hostname)

@@ -181,7 +181,8 @@ def test_a_certificate_that_the_ssl_module_cannot_show(tls, side, upgrade):
     assert report["message"] == "SSL handshake failed" and isinstance(report["exception"], ValueError)
 
 
-def test_a_handshake_fails_on_a_transport_that_does_not_know_whether_it_is_closing(tls):
+@pytest.mark.parametrize("lacking", ["is_closing", "write"])
+def test_a_handshake_fails_on_a_programs_own_transport(tls, lacking):
     class Carrier(asyncio.Transport):
         _start_tls_compatible = True
 
@@ -189,18 +190,19 @@ def test_a_handshake_fails_on_a_transport_that_does_not_know_whether_it_is_closi
             self._transport = transport
 
         def __getattribute__(self, name):
-            if name in ("_transport", "_start_tls_compatible", "is_closing"):
+            if name in ("_transport", "_start_tls_compatible", lacking):
                 return super().__getattribute__(name)
             return getattr(self._transport, name)
 
     plain = UpgradableConnection(tls, "server")
     plain.transport = Carrier(plain.transport)
     upgrading, peer = plain.begin()
-    peer.send_raw(b"garbage" * 10)
+    peer.send_raw(b"\x16\x03\x01\x00\x05wrong")  # OpenSSL answers it by an alert
     run_until(tls.loop, upgrading.done)
     plain.run_until_lost()
     assert isinstance(upgrading.exception(), ssl.SSLError)
     assert plain.protocol.error is upgrading.exception()
+    assert not tls.take_reports()
 
 
 @every_side

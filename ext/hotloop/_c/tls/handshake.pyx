@@ -84,8 +84,11 @@ cdef class TlsHandshake(TlsSender):
             message = "SSL handshake failed on verifying the certificate"
         self.stop_timer()
         self.state = ENDED
-        self.end_with_alert(error, message)
-        return self.wake_waiter(error)
+        try:
+            self.end_with_alert(error, message)
+        finally:
+            self.wake_waiter(error)
+        return 0
 
     cdef int end_with_alert(self, object error, str message) except -1:
         """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
@@ -97,8 +100,13 @@ cdef class TlsHandshake(TlsSender):
             if self.transport is not None and not known_to_be_closing(self.transport):
                 # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
                 self.failure = error
-            self.send_records_unless_paused()
-            self.fatal_error(error, message)
+            try:
+                self.send_records_unless_paused()
+            except Exception:
+                # asyncio sends no alert, so a program's own transport that cannot is not what to report.
+                pass
+            finally:
+                self.fatal_error(error, message)
         return 0
 
     cdef int wake_waiter(self, object error) except -1:

@@ -16,15 +16,15 @@ class Bare(asyncio.BaseProtocol):
         self.made = made
         self.server = server
         self.number = None
-        self.tells_reason = True
 
     def connection_made(self, transport):
         stage = self.stage
         self.number = stage.connection(transport)
         stage.transports[self.number] = transport
         encrypted = transport.get_extra_info("sslcontext") is not None
-        # asyncio keeps the last part of TLS's handshake until the peer sends something, and finds that it has left.
-        self.tells_reason = not (encrypted and self.made in ("exit", "interrupt"))
+        if encrypted and self.made in ("exit", "interrupt"):
+            # asyncio keeps the last part of TLS's handshake until the peer sends something, and finds that it has left.
+            stage.tells_reasons = False
         stage.note(self.number, "connection_made", *stage.extra_of(transport))
         if self.made == "raise":
             raise ZeroDivisionError
@@ -53,7 +53,7 @@ class Bare(asyncio.BaseProtocol):
 
     def connection_lost(self, error):
         self.stage.lost.add(self.number)
-        self.stage.note(self.number, "connection_lost", repr(error) if self.tells_reason else "")
+        self.stage.note(self.number, "connection_lost", repr(error) if self.stage.tells_reasons else "")
 
 
 class Plain(Bare, asyncio.Protocol):

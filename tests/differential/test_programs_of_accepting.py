@@ -149,6 +149,7 @@ class AcceptingStage(StageOfRuns):
             loop.slow_callback_duration = 1e9
         self.starved = 0  # turns
         self.interrupted = False
+        self.tells_reasons = True
         self.servers = []
         self.tasks = []
         self.clients = []
@@ -173,6 +174,8 @@ class AcceptingStage(StageOfRuns):
 
     def report(self, loop, context):
         if context["message"].startswith("Task exception was never retrieved"):  # comes when the task is freed
+            return
+        if not self.tells_reasons and isinstance(context.get("exception"), OSError):
             return
         # asyncio goes on accepting after its wait, whether or not the server was closed meanwhile.
         if "Invalid file descriptor: -1" not in str(context.get("exception")):

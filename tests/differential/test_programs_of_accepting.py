@@ -157,6 +157,7 @@ class AcceptingStage(StageOfRuns):
         self.transports = {}
         self.lost = set()
         self.sockets = [self.listener(f"socket {number}") for number in range(SOCKETS)]
+        self.loops_of_sockets = {}
         self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, self.limits)
 
@@ -267,6 +268,7 @@ class AcceptingStage(StageOfRuns):
             return
         self.servers.append(None)
         what, *where = serving.place
+        other_loop = serving.other_loop
         options = {}
         for name, choice in serving.options:
             if name == "backlog":
@@ -280,10 +282,12 @@ class AcceptingStage(StageOfRuns):
             options["path"] = self.address(f"path {where[0]}")
         elif what == "socket":
             options["sock"] = self.sockets[where[0]]
+            # When one loop closes it, another of asyncio's takes the next file of its number for it, and never serves.
+            other_loop = self.loops_of_sockets.setdefault(where[0], other_loop)
         else:
             names, turns = where
             options |= {"host": [f"{turns} name {name}" for name in names], "port": 0}
-        loop = self.loops[serving.other_loop]
+        loop = self.loops[other_loop]
         make = getattr(self, f"make_{serving.method}")(number, serving, loop, options)
         self.tasks.append(loop.create_task(self.keep(number, make)))
 

@@ -149,7 +149,7 @@ class AcceptingStage(StageOfRuns):
             loop.slow_callback_duration = 1e9
         self.starved = 0  # turns
         self.interrupted = False
-        self.tells_reasons = True
+        self.tells_reasons = True  # whether the errors of lost connections are compared
         self.servers = []
         self.tasks = []
         self.clients = []

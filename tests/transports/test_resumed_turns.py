@@ -154,3 +154,34 @@ def test_another_selector_is_put_in_before_it_is_read_again(loop, kind):
         close_peer()
 
     loop.run_until_complete(main())
+
+
+async def resumed_on_another(kind):
+    """While reading is paused, the program puts another connection under the transport's number."""
+    loop = asyncio.get_running_loop()
+    ours, peer = connected_sockets(kind)
+    transport, protocol = await loop.create_connection(Receiver, sock=ours)
+    await turns(3)
+    transport.pause_reading()
+    await turns(3)
+    another, its_peer = connected_sockets(kind)
+    os.dup2(another.fileno(), ours.fileno())
+    peer.close()
+    another.close()
+    await turns(3)
+    with its_peer:
+        transport.resume_reading()
+        await turns(3)
+        for _ in range(3):
+            protocol.received = False
+            its_peer.send(b"x")
+            await turns_until_received(protocol)
+        transport.abort()
+        await turns(3)
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="uses dup2() to put a file under a number")
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_is_resumed_on_another_connection_under_the_number(impl, kind):
+    for one in (load("asyncio"), impl):
+        one.run(asyncio.wait_for(resumed_on_another(kind), 30))

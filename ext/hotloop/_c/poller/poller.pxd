@@ -49,7 +49,7 @@ cdef class Poller:
     cdef int change_same_file(self, int fd, int events) except -1
     cdef int note_change(self, int fd, int events, int error) except -1
     cdef int suspend(self, int fd) except -1
-    cdef int resume(self, int fd, Watcher watcher, int events) except -1
+    cdef bint resume(self, int fd, Watcher watcher, int events) except -1
     cdef bint detach(self, int fd) except -1
     cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1
     cdef int drop_entry(self, int fd) except -1

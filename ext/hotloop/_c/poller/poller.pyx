@@ -160,14 +160,19 @@ cdef class Poller:
             self.entries[fd] = None
         return 0
 
-    cdef int resume(self, int fd, Watcher watcher, int events) except -1:
-        """Have the watcher receive `events`: after suspend(), or in place of other events."""
+    cdef bint resume(self, int fd, Watcher watcher, int events) except -1:
+        """Have the watcher receive `events`: after suspend(), or in place of other events.
+
+        True if the kernel was told, and so reports the file's state again. After suspend() it always is: an event may
+        have been dropped, or the number may be another file's by now, which is not in the set."""
+        cdef bint suspended = self.entry(fd) is None
         # The program may have closed the selector.
         self.ensure_own_set()
         self.entries[fd] = watcher
-        if self.registrations[fd].events != events:
-            self.change(fd, events)
-        return 0
+        if not suspended and self.registrations[fd].events == events:
+            return False
+        self.change(fd, events)
+        return True
 
     cdef bint is_registered(self, int fd) noexcept:
         """True if the descriptor has an entry, even if suspended."""
@@ -378,11 +383,15 @@ cdef class Poller:
         """Have the next wait report a descriptor's state again; a negative errno if the kernel refuses. A
         level-triggered registration needs nothing for that, and a closed file has nothing to report."""
         cdef registration *registered
+        cdef int error = 0
         if self.is_registered(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
             if registered.events & POLLER_EDGE:
-                return poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
-        return 0
+                error = poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
+                if error == -ENOENT:
+                    # As in change().
+                    error = poller_add(&self.poller, fd, registered.events, registered.generation)
+        return error
 
     cdef void recycle_batch(self, poller_batch *batch) noexcept:
         # If two threads select at once, there are two batches; keep one.

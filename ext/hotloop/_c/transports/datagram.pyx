@@ -305,7 +305,8 @@ cdef class DatagramTransport(SocketTransport):
     cdef int sent_all(self) except -1:
         self.blocked = False
         if not self.closing:
-            return self.update_interest()
+            self.update_interest()
+            return 0
         self.lost += 1
         self.ending_well = True
         return self.connection_lost(None)

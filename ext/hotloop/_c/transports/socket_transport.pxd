@@ -10,7 +10,6 @@ cdef class SocketTransport(Transport):
     cdef unsigned int generation    # of the registration with the poller, while `attached`
     cdef bytes peer                 # the peer's raw address; None: it is in `extra`, or was never asked for
     cdef bint edge_triggered        # registered edge-triggered: POLLER_EDGE
-    cdef bint suspended             # the registration was suspended, so reads may have been missed
     cdef bint reading               # reads are wanted
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 
@@ -22,7 +21,7 @@ cdef class SocketTransport(Transport):
     cdef int expose(self) except -1
     cdef int give_away(self) except -1
     cdef bint is_used_by_program(self) noexcept
-    cdef int update_interest(self) except -1
+    cdef bint update_interest(self) except -1
     cdef int wait_until_writable(self) except -1
     cdef bint is_attached(self) noexcept
     cdef int reserve(self, LoopCore loop) except -1

@@ -148,12 +148,12 @@ cdef class SocketTransport(Transport):
 
     # -- registration with the poller ----------------------------------------------------------------------------------
 
-    cdef int update_interest(self) except -1:
+    cdef bint update_interest(self) except -1:
         """Ask the poller for the events that are wanted now. An edge-triggered registration may keep more events: that
-        costs nothing."""
+        costs nothing. True if the kernel was told, and so reports the socket's state again."""
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
-            return 0
+            return False
         if self.reading or self.edge_triggered:
             events |= POLLER_READ
         if self.blocked:
@@ -165,12 +165,11 @@ cdef class SocketTransport(Transport):
         if not self.is_attached():
             if events:
                 self.attach(events)
-        elif self.reading or self.blocked:
-            self.loop.poller.resume(self.fd, self, events)
-        else:
-            self.loop.poller.suspend(self.fd)
-            self.suspended = True
-        return 0
+            return events != 0
+        if self.reading or self.blocked:
+            return self.loop.poller.resume(self.fd, self, events)
+        self.loop.poller.suspend(self.fd)
+        return False
 
     cdef int wait_until_writable(self) except -1:
         """Ask the poller to report when the kernel takes more."""
@@ -186,11 +185,14 @@ cdef class SocketTransport(Transport):
         self.check_socket()
         self.reading = True
         self.events &= ~(POLLER_READ | POLLER_MORE)
-        return self.update_interest()
+        self.update_interest()
+        return 0
 
     cdef int end_reading(self) except -1:
         self.reading = False
-        return self.update_interest() if self.is_attached() else 0
+        if self.is_attached():
+            self.update_interest()
+        return 0
 
     cdef bint is_attached(self) noexcept:
         """Whether the poller's registration for the number is this transport's, not that of a later file."""

@@ -6,7 +6,6 @@ cdef class StreamReceiver(SocketTransport):
     cdef ProtocolKind kind          # how the protocol takes data
     cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one
     cdef bint buffer_filled         # the last read filled its buffer
-    cdef bint eof_received
 
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1

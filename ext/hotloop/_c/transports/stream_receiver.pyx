@@ -45,16 +45,15 @@ cdef class StreamReceiver(SocketTransport):
             return SocketTransport.begin_reading(self)
         self.check_socket()
         self.reading = True
-        self.update_interest()
-        if self.suspended or self.eof_received or self.events & POLLER_READ:
-            # While it was suspended, the poller may have dropped an event.
-            self.suspended = self.eof_received = False
+        self.events &= ~(POLLER_READ | POLLER_MORE)
+        if not self.update_interest():
+            # What came while reading was paused was reported then.
             self.rearm(POLLER_READ | POLLER_MORE)
         return 0
 
     cdef int rearm(self, int events) noexcept:
         self.events &= ~events
-        if self.loop.poller is None or self.loop.poller.rearm(self.fd) == 0 or self.usable_fd() < 0:
+        if self.loop.poller is None or self.usable_fd() < 0 or self.loop.poller.rearm(self.fd) == 0:
             return 0
         try:
             # The kernel will not report them, so the next turn has a look.
@@ -275,7 +274,6 @@ cdef class StreamReceiver(SocketTransport):
         else:
             if keep_open:
                 # Nothing more can be read, but the protocol may still write.
-                self.eof_received = True
                 self.end_reading()
             else:
                 self.close()

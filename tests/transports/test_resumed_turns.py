@@ -157,31 +157,30 @@ def test_another_selector_is_put_in_before_it_is_read_again(loop, kind):
 
 
 async def resumed_on_another(kind):
-    """While reading is paused, the program puts another connection under the transport's number."""
+    """While reading is paused, the program puts another connection, or pipe, under the transport's number."""
     loop = asyncio.get_running_loop()
-    ours, peer = connected_sockets(kind)
-    transport, protocol = await loop.create_connection(Receiver, sock=ours)
+    transport, protocol, _, close_peer = await open_reading(loop, kind)
     await turns(3)
     transport.pause_reading()
     await turns(3)
-    another, its_peer = connected_sockets(kind)
-    os.dup2(another.fileno(), ours.fileno())
-    peer.close()
-    another.close()
+    another, _, send, close_another = await open_reading(loop, kind)
+    name = "pipe" if kind == "pipe" else "socket"
+    os.dup2(another.get_extra_info(name).fileno(), transport.get_extra_info(name).fileno())
+    another.abort() if kind != "pipe" else another.close()
+    close_peer()
     await turns(3)
-    with its_peer:
-        transport.resume_reading()
-        await turns(3)
-        for _ in range(3):
-            protocol.received = False
-            its_peer.send(b"x")
-            await turns_until_received(protocol)
-        transport.abort()
-        await turns(3)
+    transport.resume_reading()
+    await turns(3)
+    for _ in range(3):
+        protocol.received = False
+        send()
+        await turns_until_received(protocol)
+    await close(transport)
+    close_another()
 
 
 @pytest.mark.skipif(not HAS_UNIX, reason="uses dup2() to put a file under a number")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "pipe", "datagram"])
 def test_reading_is_resumed_on_another_connection_under_the_number(impl, kind):
     for one in (load("asyncio"), impl):
         one.run(asyncio.wait_for(resumed_on_another(kind), 30))

@@ -177,17 +177,19 @@ cdef int cancel_if_handle(Runnable receiver) except -1:
 
 # -- for transports ----------------------------------------------------------------------------------------------------
 
-cdef int set_receiver(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1:
-    """Pass `event` to a transport whenever it is reported, in place of the previous receiver. `known`: the transport
-    was registered for it before.
+cdef int set_receiver(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
+    """Pass `event` to a transport whenever it is reported, in place of the previous receiver.
 
     OSError if the kernel refuses; then nothing is registered for the descriptor."""
     cdef CallbackWatcher watcher = callback_watcher(poller, fd)
+    cdef Runnable before
     if watcher is None:
         poller.attach(fd, new_watcher(poller, fd, event, receiver), event)
         return 0
-    cancel_if_handle(watcher.replace(event, receiver))
-    if not known or watcher.interest() & ~poller.registrations[fd].events:
+    before = watcher.replace(event, receiver)
+    if before is not receiver:
+        cancel_if_handle(before)
+        # As in add_callback().
         poller.change(fd, watcher.interest())
     return 0
 

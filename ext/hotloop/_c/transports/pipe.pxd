@@ -5,7 +5,7 @@ from hotloop._c.transports.write_queue cimport write_queue
 
 cdef class PipeTransport(Transport):
     cdef object pipe                # the file object, closed with the transport; None: closed or never opened
-    cdef int registered_events      # the events for which this transport has registered so far
+    cdef bint registered            # with the poller, for one direction at least
 
     cdef int add_interest(self, int event) except -1
     cdef int remove_interest(self, int event) except -1

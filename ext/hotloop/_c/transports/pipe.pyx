@@ -64,18 +64,18 @@ cdef class PipeTransport(Transport):
         return self.pipe is not None
 
     cdef int add_interest(self, int event) except -1:
-        """Ask the poller to report an event. No system call if it was asked before and has not reported it since."""
+        """Ask the poller to report an event."""
         if self.loop.poller is None:
             self.loop.check_open()
         self.check_descriptor()
         if self.loop is None or self.loop.poller is None:
             return 0
-        set_receiver(self.loop.poller, self.fd, event, self, self.registered_events & event)
-        self.registered_events |= event
+        set_receiver(self.loop.poller, self.fd, event, self)
+        self.registered = True
         return 0
 
     cdef int remove_interest(self, int event) except -1:
-        if self.registered_events & event and self.loop.poller is not None:
+        if self.registered and self.loop.poller is not None:
             remove_receiver(self.loop.poller, self.fd, event, self)
         return 0
 
@@ -102,8 +102,8 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int stop_watching(self) except -1:
-        if self.registered_events and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
-            self.registered_events = 0
+        if self.registered and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
+            self.registered = False
             remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
             remove_receiver(self.loop.poller, self.fd, POLLER_WRITE, self)
             detach_if_unused(self.loop.poller, self.fd)

@@ -495,7 +495,7 @@ cdef class StreamTransport(StreamReceiver):
         # Beside sendfile(), which goes on waiting until the socket is writable.
         self.check_socket()
         self.reading = True
-        set_receiver(self.loop.poller, self.fd, POLLER_READ, self, False)
+        set_receiver(self.loop.poller, self.fd, POLLER_READ, self)
         return 0
 
     cdef int end_reading(self) except -1:

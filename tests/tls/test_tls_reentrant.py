@@ -1,10 +1,16 @@
 """TLS with callbacks that end the connection, replace the protocol or pause reading while records wait to be
 decrypted."""
 
+import asyncio
+import gc
+
 import pytest
+from support.certificates import HOST
+from support.endpoints import settle, until
+from support.garbage import Reference, collected
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import skip_on_asyncio
+from support.stream_connections import connected_sockets, is_asyncio_transport, skip_on_asyncio
 from support.tls_connections import UpgradableConnection, ViewRecorder, every_side, numbered
 
 
@@ -128,3 +134,47 @@ def test_a_connection_that_is_its_own_protocol(tls, side):
     tls.loop.call_soon(write)
     connection.run_until(lambda: connection.peer.saw_end)
     assert connection.peer.received == b"sent"
+
+
+async def replaced_and_collected(certificates, depth):
+    """The innermost of `depth` connections delivers data. The program sets another protocol on the transport below it,
+    the only one that it has kept."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = connected_sockets("tcp")
+    client, server, after = Recorder(), Recorder(), Recorder()
+    client_context, server_context = certificates.client_context(), certificates.server_context()
+    inner, _ = await loop.create_connection(lambda: client, sock=ours)
+    inner_server, _ = await loop.create_connection(lambda: server, sock=theirs)
+    for _ in range(depth):
+        below = inner
+        inner, inner_server = await asyncio.gather(
+            loop.start_tls(below, client, client_context, server_hostname=HOST),
+            loop.start_tls(inner_server, server, server_context, server_side=True),
+        )
+    await settle()
+    connection, kept = Reference(inner._ssl_protocol), []
+    inner = client.transport = None
+
+    def replace():
+        below.set_protocol(after)
+        gc.collect()
+        kept.append(connection() is not None)
+
+    when_data_comes(client, replace)
+    inner_server.write(b"data")
+    await until(lambda: kept)
+    assert kept == [True] and client.received == b"data"
+    if depth == 1 or not is_asyncio_transport(below):  # whose TLS keeps the methods of an earlier protocol
+        await until(lambda: collected(connection))
+    inner_server.write(b"more")
+    await until(lambda: after.received)
+    assert client.received == b"data"
+    inner_server.abort()
+    await until(lambda: after.lost)
+    await settle()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.parametrize("depth", [1, 2])
+def test_data_replaces_the_connection_which_is_garbage_then(impl, certificates, depth):
+    impl.run(replaced_and_collected(certificates, depth))

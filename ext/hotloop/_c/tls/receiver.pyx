@@ -222,9 +222,12 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t deliver_compiled(self, ciphertext *source, bytes owner) except -1:
         # TLS over TLS. The loop's buffer cannot be used, because the source may lie in it.
         cdef char place[MAX_PLAINTEXT]
+        cdef ByteProtocol app
         cdef Py_ssize_t count = self.decrypt(place, MAX_PLAINTEXT, source, owner)
         if count:
-            (<ByteProtocol>self.app).bytes_received(place, count)
+            # Kept, because the application may set another protocol here, and drop this one.
+            app = <ByteProtocol>self.app
+            app.bytes_received(place, count)
         return count
 
     cdef Py_ssize_t decrypt_and_discard(self, ciphertext *source, bytes owner) except -1:

@@ -314,11 +314,14 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int flush_inner(self) except -1:
         """TLS over TLS: have the inner connection pass on what was written to it in this turn."""
+        cdef ByteProtocol app
         if self.kind != COMPILED or self.app is None or self.flushing_inner:
             return 0
         self.flushing_inner = True
         try:
-            (<ByteProtocol>self.app).flush_early()
+            # Kept, as in deliver_compiled().
+            app = <ByteProtocol>self.app
+            app.flush_early()
         finally:
             self.flushing_inner = False
         return 0

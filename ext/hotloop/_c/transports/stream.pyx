@@ -413,12 +413,15 @@ cdef class StreamTransport(StreamReceiver):
         Transport.close(self)
 
     cdef int flush_early(self) except -1:
+        cdef ByteProtocol protocol
         # The transport stays on the loop's list; flush() will find nothing to do. A forked child must not send what the
         # parent will send, and only the loop's thread may send at all.
         if self.write_failing or runs_in_other_thread(self.loop):
             return 0
         if self.kind == COMPILED and self.protocol is not None:
-            (<ByteProtocol>self.protocol).flush_early()
+            # Kept: see receive_compiled().
+            protocol = <ByteProtocol>self.protocol
+            protocol.flush_early()
         if self.unflushed and self.loop.poller is not None:
             if self.loop.is_inherited_by_fork():
                 self.leave_to_parent()

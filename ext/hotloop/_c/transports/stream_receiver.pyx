@@ -215,12 +215,14 @@ cdef class StreamReceiver(SocketTransport):
         return count
 
     cdef int receive_compiled(self) except -1:
+        # Kept, because the application may set another protocol here, and drop this one.
+        cdef ByteProtocol protocol = <ByteProtocol>self.protocol
         cdef char *place = self.loop.receive_buffer()
         cdef Py_ssize_t count = socket_receive(self.usable_fd(), place, READ_SIZE)
         if not self.check_read(count, READ_SIZE):
             return 0
         try:
-            (<ByteProtocol>self.protocol).bytes_received(place, count)
+            protocol.bytes_received(place, count)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -5,7 +5,7 @@ import inspect
 import socket
 
 import pytest
-from support.endpoints import close, until
+from support.endpoints import close, settle, until
 from support.recording import Recorder
 from support.serving import Made, serving, stop
 
@@ -218,6 +218,71 @@ def test_a_step_overridden_by_a_subclass_is_called(impl, listener, name):
     finally:
         loop.close()
     assert name in called
+
+
+async def used_beside_its_transport(transport, sock, peer):
+    """The program sends on the socket object of a connection, and closes it."""
+    transport.write(b"1")
+    sock.send(b"2")
+    peer.setblocking(False)
+    assert await asyncio.get_running_loop().sock_recv(peer, 2) == b"12"
+    sock.close()
+    one, other = socket.socketpair()  # `one`, or `other`, gets the number
+    with one, other:
+        transport.write(b"misdirected")
+        await settle()
+        for bystander in (one, other):
+            bystander.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                bystander.recv(100)
+        transport.abort()
+        await settle()
+
+
+def keeping(original, kept):
+    """`original`, which gets or returns a socket object, and also keeps it."""
+
+    def replacement(*arguments, **keywords):
+        kept.extend(sock for sock in arguments if isinstance(sock, socket.socket))
+        return original(*arguments, **keywords)
+
+    async def connect(*arguments, **keywords):
+        kept.append(await original(*arguments, **keywords))
+        return kept[-1]
+
+    return connect if original.__name__ == "_connect_sock" else replacement
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("name", STEPS[1:])
+def test_a_step_that_keeps_the_socket(loop, listener, name, host):
+    """Such a program may use it without calling the transport, as one that passes `sock=` may."""
+    kept = []
+
+    async def main():
+        setattr(loop, name, keeping(getattr(loop, name), kept))
+        transport, _ = await loop.create_connection(Recorder, host, listener.getsockname()[1], family=socket.AF_INET)
+        peer, _ = listener.accept()
+        with peer:
+            await used_beside_its_transport(transport, kept[-1], peer)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("name", ["_accept_connection2", "_make_socket_transport"])
+def test_a_step_of_accepting_that_keeps_the_socket(loop, name):
+    kept = []
+
+    async def main():
+        setattr(loop, name, keeping(getattr(loop, name), kept))
+        made = Made()
+        server = await loop.create_server(made, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as peer:
+            await until(lambda: made.protocols and made.protocols[0].transport)
+            await used_beside_its_transport(made.protocols[0].transport, kept[-1], peer)
+        await stop(server)
+
+    loop.run_until_complete(main())
 
 
 @pytest.mark.parametrize("name", ["create_connection", "_ensure_resolved", "_connect_sock"])

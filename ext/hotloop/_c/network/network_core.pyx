@@ -54,7 +54,7 @@ import inspect
 import socket
 import sys
 import weakref
-from asyncio import constants, exceptions, selector_events, tasks, unix_events
+from asyncio import base_events, constants, exceptions, selector_events, tasks, unix_events
 
 from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
@@ -86,7 +86,10 @@ cdef class NetworkCore(LoopCore):
 
     cdef bint is_held_by_program(self, object sock, object server) except -1:
         """Whether the program may hold this socket object. False for sockets that create_connection() made for a host
-        and a port, and for those that a server accepted; nearly all others came from the program."""
+        and a port, and for those that a server accepted, if no method of the program's has got them; nearly all others
+        came from the program."""
+        if gets_sockets(self):
+            return True
         if server is not None:
             return False
         # create_connection() goes on with the socket at once. If another has been connected in between, by happy
@@ -355,6 +358,8 @@ if sys.version_info >= (3, 12):
 cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2
 cdef object connect_sock = NetworkCore._connect_sock
 cdef object asyncio_connect_sock = unix_events._UnixSelectorEventLoop._connect_sock
+cdef object sock_connect = NetworkCore.sock_connect
+cdef object create_connection_transport = base_events.BaseEventLoop._create_connection_transport
 cdef object make_socket_transport = NetworkCore._make_socket_transport
 cdef object make_ssl_transport = NetworkCore._make_ssl_transport
 cdef tuple CREATE_TASK = (NetworkCore.create_task, AsyncioTasks.create_task)
@@ -380,6 +385,18 @@ cdef bint connecting_is_overridden(NetworkCore loop) except -1:
         not is_method(loop._connect_sock, loop, connect_sock)
         or unix_events._UnixSelectorEventLoop._connect_sock is not asyncio_connect_sock
     )
+
+
+cdef bint gets_sockets(NetworkCore loop) except -1:
+    """Whether one of the methods that get a connection's socket on its way to the transport is the program's, which may
+    keep it."""
+    return not (
+        is_method(loop.sock_connect, loop, sock_connect)
+        and is_method(loop._create_connection_transport, loop, create_connection_transport)
+        and is_method(loop._accept_connection2, loop, accept_connection2)
+        and is_method(loop._make_socket_transport, loop, make_socket_transport)
+        and is_method(loop._make_ssl_transport, loop, make_ssl_transport)
+    ) or connecting_is_overridden(loop)
 
 
 cdef dict with_context(object context):

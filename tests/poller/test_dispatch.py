@@ -2,12 +2,16 @@
 delivered."""
 
 import asyncio
+import collections
 import os
 import socket
 import sys
 
 import pytest
+from support.endpoints import pipe_files, settle, until
 from support.interpreter import limits_memory
+from support.recording import DatagramRecorder, Recorder
+from support.stream_connections import HAS_UNIX, KINDS, connected_sockets
 
 
 @pytest.mark.promise("P34")
@@ -197,3 +201,70 @@ for first in 256, 512:
         for fd in first - 1, first:
             os.close(fd)
 """)
+
+
+async def stream(loop, kind):
+    ours, theirs = connected_sockets(kind)
+    transport, protocol = await loop.create_connection(Recorder, sock=ours)
+    return transport.abort, theirs, lambda: bytes(protocol.received)
+
+
+async def pipe(loop, kind):
+    reading, writing = pipe_files()
+    transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+    return transport.close, writing, lambda: bytes(protocol.received)
+
+
+async def datagrams(loop, kind):
+    transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect(transport.get_extra_info("sockname"))
+    return transport.abort, sender, lambda: b"".join(protocol.received)
+
+
+async def socket_method(loop, kind):
+    ours, theirs = connected_sockets("tcp")
+    receiving = loop.create_task(loop.sock_recv(ours, 100))
+    return ours.close, theirs, lambda: receiving.result() if receiving.done() else b""
+
+
+CHANNELS = [(stream, kind) for kind in KINDS] + [(each, "") for each in (pipe, datagrams, socket_method)]
+# How a program empties the ready queue.
+WAYS = {
+    "clear": lambda loop: loop._ready.clear(),
+    "popleft": lambda loop: [loop._ready.popleft() for _ in range(len(loop._ready))],
+    "set": lambda loop: setattr(loop, "_ready", collections.deque()),
+    "delete": lambda loop: [loop._ready.pop() for _ in range(len(loop._ready))],
+    "run": lambda loop: [loop._ready.popleft()._run() for _ in range(len(loop._ready))],
+}
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="a proactor has no ready descriptors")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("channel", "kind"), CHANNELS)
+def test_an_event_whose_turn_the_program_drops_comes_again(loop, channel, kind, way):
+    """An interrupt ends the run before the turn of what is ready. The program then empties the ready queue."""
+
+    async def opened():
+        channel_opened = await channel(loop, kind)
+        await settle()
+        return channel_opened
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    close, peer, received = loop.run_until_complete(opened())
+    with peer:
+        os.write(peer.fileno(), b"data")
+        loop.call_soon(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        assert len(loop._ready) == 1
+        WAYS[way](loop)
+        assert not received() or way == "run"
+        loop.run_until_complete(until(lambda: received() == b"data"))
+        if channel is not socket_method:
+            os.write(peer.fileno(), b"more")
+            loop.run_until_complete(until(lambda: received() == b"datamore"))
+        close()
+        loop.run_until_complete(settle())

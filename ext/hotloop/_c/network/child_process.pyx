@@ -111,6 +111,11 @@ cdef class ProcessWatcher(Watcher):
     def _run(self):
         run_reporting(self, self.loop)
 
+    cdef int taken_off(self, bint dropped) except -1:
+        # The next poll reports the end again.
+        self.queued = False
+        return 0
+
     def __repr__(self):
         return f"<{type(self).__name__} pid={self.pid} fd={self.fd}>"
 

@@ -422,6 +422,14 @@ cdef class SocketWatcher(Watcher):
     def _run(self):
         run_reporting(self, self.loop)
 
+    cdef int taken_off(self, bint dropped) except -1:
+        # The next poll reports the events again.
+        if self.queued:
+            self.queued = False
+            if self.poller.entry(self.fd) is self:
+                self.poller.rearm(self.fd)
+        return 0
+
     cdef bint wake_operation(self, int event) except -1:
         """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it. Until then
         the operation stays here, because it may have to wait again."""

@@ -44,10 +44,12 @@ cdef class ReadyDeque(ReadyQueue):
         cdef list items = []
         cdef PyObject **before
         cdef PyObject **ring
+        cdef set given_ids
         cdef Py_ssize_t given, dropped, kept, head, mask, index, size = INITIAL_SLOTS
         cdef object_section section
         for handle in handles:
             items.append(as_runnable(handle))
+        given_ids = {<size_t><PyObject *>item for item in items}
         given = len(items)
         section_enter(&section, queue)
         before, head, mask = queue.ring, queue.head, queue.mask
@@ -71,7 +73,7 @@ cdef class ReadyDeque(ReadyQueue):
         section_leave(&section)
         # Last, because both may run finalizers: of the dropped handles, and of what the timers referred to.
         for index in range(dropped):
-            Py_DECREF(<object>before[(head + index) & mask])
+            drop(before[(head + index) & mask], given_ids)
         PyMem_Free(before)
         for item in items:
             (<Runnable>item).withdraw()
@@ -111,10 +113,13 @@ cdef class ReadyDeque(ReadyQueue):
 
     def popleft(self):
         """Remove and return the oldest handle; IndexError if there is none."""
-        cdef PyObject *item = pop(self)
-        if item == NULL:
+        cdef PyObject *found = pop(self)
+        cdef Runnable item
+        if found == NULL:
             raise IndexError("pop from an empty deque")
-        return unwrap(steal(item))
+        item = <Runnable>steal(found)
+        item.taken_off(False)
+        return unwrap(item)
 
     def pop(self):
         """Remove and return the latest handle; IndexError if there is none."""
@@ -125,8 +130,14 @@ cdef class ReadyDeque(ReadyQueue):
         self.apply("remove", (value,))
 
     def clear(self):
-        """Drop all handles."""
-        self.drop_all()
+        """Drop all handles, but not what finalizers queue meanwhile."""
+        cdef Py_ssize_t left = queued(self)
+        cdef PyObject *item
+        while left:
+            left -= 1
+            item = pop(self)
+            if item != NULL:
+                drop(item, None)
 
     def reverse(self):
         """Reverse the order in place."""
@@ -197,6 +208,18 @@ cdef class ReadyDeque(ReadyQueue):
 
     def __repr__(self):
         return repr(deque(self))
+
+
+cdef int drop(PyObject *item, set kept) noexcept:
+    """Give up the reference of a place in the queue. `kept`: the ids of items that have another place; None: none."""
+    try:
+        if kept is None or <size_t>item not in kept:
+            (<Runnable>item).taken_off(True)
+    except BaseException:
+        # There is no memory. An exception has nowhere to go here.
+        pass
+    Py_DECREF(<object>item)
+    return 0
 
 
 cdef object as_deque(object other):

@@ -39,6 +39,7 @@ cdef class Runnable:
     cdef int is_cancelled(self) except -1
     cdef int check_runnable(self) except -1
     cdef int withdraw(self) except -1
+    cdef int taken_off(self, bint dropped) except -1
     cdef tuple done_callback(self)
 
 

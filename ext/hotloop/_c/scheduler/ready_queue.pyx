@@ -35,6 +35,11 @@ cdef class Runnable:
         """Called after code outside the loop has queued the Runnable: a pending timer leaves the timer queue."""
         return 0
 
+    cdef int taken_off(self, bint dropped) except -1:
+        """Called after code outside the loop has taken the Runnable off the queue. It may call `_run()`, unless the
+        Runnable was `dropped`."""
+        return 0
+
     cdef tuple done_callback(self):
         """The (callback, context) that add_done_callback() would store for this waiter."""
         raise NotImplementedError

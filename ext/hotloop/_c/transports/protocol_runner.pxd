@@ -30,6 +30,7 @@ cdef class ProtocolRunner(Watcher):
     cdef int queue_end(self, object error) except -1
     cdef bint step_is_next(self) noexcept
     cdef int run_step(self) except -1
+    cdef int report_again(self) except -1
     cdef int handle_events(self, int events) except -1
     cdef bint offer_write(self) except -1
     cdef int withdraw_offer(self) except -1

@@ -45,6 +45,11 @@ cdef class ProtocolRunner(Watcher):
         self.events &= ~events
         return 0
 
+    cdef int report_again(self) except -1:
+        """Have the next poll report what may be in `events` again. A level-triggered registration needs nothing for
+        that."""
+        return 0
+
     cdef int ready_to_read(self) except -1:
         """Read, in the protocol's context; not called while paused or closing. Report errors by fatal_error(); raise
         only what must leave the loop."""
@@ -147,6 +152,21 @@ cdef class ProtocolRunner(Watcher):
         except BaseException as error:
             callback = self._start if starting else self._call_connection_lost
             report_exception(loop, new_handle(callback, (argument,), loop, context), error)
+        return 0
+
+    cdef int taken_off(self, bint dropped) except -1:
+        # A start or an end that is dropped does not come, as under asyncio. Events come again with the next poll.
+        if dropped:
+            self.due_steps = self.withdrawn = 0
+            self.waiter = self.error = None
+        elif self.withdrawn:
+            self.withdrawn -= 1
+            return 0
+        elif self.due_steps & STEP_START:
+            return 0
+        if self.queued:
+            self.queued = False
+            self.report_again()
         return 0
 
     # -- events --------------------------------------------------------------------------------------------------------

@@ -62,6 +62,11 @@ cdef class StreamReceiver(SocketTransport):
             pass
         return 0
 
+    cdef int report_again(self) except -1:
+        if self.edge_triggered and self.loop is not None and self.loop.poller is not None and self.usable_fd() >= 0:
+            self.loop.poller.rearm(self.fd)
+        return 0
+
     cdef int end_reading(self) except -1:
         self.reading = False
         if self.is_attached() and not self.blocked:

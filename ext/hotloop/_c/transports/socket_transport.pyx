@@ -173,9 +173,15 @@ cdef class SocketTransport(Transport):
 
     cdef int wait_until_writable(self) except -1:
         """Ask the poller to report when the kernel takes more."""
+        cdef int error
         self.blocked = True
         try:
-            self.update_interest()
+            if not self.update_interest() and self.exposed and self.is_attached():
+                # Even if the kernel's set has the event since an earlier wait: the program may have put another file
+                # under the number.
+                error = self.loop.poller.rearm(self.fd)
+                if error < 0:
+                    raise os_error(error)
         except BaseException:
             self.blocked = False
             raise

@@ -5,6 +5,8 @@ import asyncio
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from support.endpoints import datagram_pair, drain, drain_pipe, pipe_files, settle
@@ -151,6 +153,31 @@ def test_a_write_is_not_overtaken_by_a_file(loop, tmp_path, monkeypatch):
             await loop.sock_sendfile(sending, file)
             assert arrived[0] == [b"first"]
             assert receiving.recv(10) == b"second"
+            transport.abort()
+            await settle()
+
+    loop.run_until_complete(main())
+
+
+def test_a_write_is_not_overtaken_by_a_child(loop, monkeypatch):
+    async def main():
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+        del ours
+        arrived = []
+
+        class Popen(subprocess.Popen):
+            def __init__(self, *arguments, **keywords):
+                arrived.extend(drain(theirs))
+                super().__init__(*arguments, **keywords)
+
+        monkeypatch.setattr(subprocess, "Popen", Popen)
+        with theirs:
+            transport.write(b"first")
+            process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "")
+            assert arrived == [b"first"]
+            await process.wait()
             transport.abort()
             await settle()
 

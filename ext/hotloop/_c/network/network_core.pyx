@@ -11,6 +11,7 @@ from libc.errno cimport EBADF
 from libc.limits cimport INT_MAX
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.unflushed cimport send_all_early
 from hotloop._c.network.accepting cimport accept_connections, can_accept
 from hotloop._c.network.child_process cimport program_set_child_watcher, watch_process
 from hotloop._c.network.connecting cimport connect, is_literal
@@ -192,6 +193,8 @@ cdef class NetworkCore(LoopCore):
                 protocol, args, shell, stdin, stdout, stderr, bufsize, extra, **kwargs
             )
         waiter = self.create_future()
+        # subprocess.Popen starts most children by vfork(2), without the handlers that fork(2) calls.
+        send_all_early()
         transport = unix_events._UnixSubprocessTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
         )

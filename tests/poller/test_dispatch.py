@@ -203,6 +203,38 @@ for first in 256, 512:
 """)
 
 
+def test_a_finalizer_that_replaces_the_selector_while_a_transport_takes_the_number(impl):
+    impl.run_script("""
+import asyncio, selectors, socket
+
+class Reader:
+    def __call__(self):
+        raise AssertionError("the socket is closed")
+
+    def __del__(self):
+        loop._selector = selectors.DefaultSelector()
+
+async def main():
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+    transport.abort()
+    await asyncio.sleep(0)
+
+loop = impl.new_event_loop()
+closed = socket.socket()
+number = closed.fileno()
+loop.add_reader(closed, Reader())
+closed.close()
+ours, theirs = socket.socketpair()
+if theirs.fileno() == number:
+    ours, theirs = theirs, ours
+assert ours.fileno() == number
+ours.setblocking(False)
+loop.run_until_complete(main())
+theirs.close()
+loop.close()
+""")
+
+
 async def stream(loop, kind):
     ours, theirs = connected_sockets(kind)
     transport, protocol = await loop.create_connection(Recorder, sock=ours)

@@ -16,6 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.errno cimport EBADF
 
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
@@ -212,25 +213,30 @@ cdef class SocketTransport(Transport):
 
     cdef int reserve(self, LoopCore loop) except -1:
         """Have the loop refuse what else would wait for a socket that the program can use, before reading begins."""
-        if self.fd >= 0 and loop.poller is not None:
-            loop.poller.reserve(self.fd)
-            self.generation = loop.poller.registrations[self.fd].generation
+        # Kept, here and below: dropping what had the number before may run a finalizer, which replaces the selector.
+        cdef PollerSelector poller = loop.poller
+        if self.fd >= 0 and poller is not None:
+            poller.reserve(self.fd)
+            self.generation = poller.registrations[self.fd].generation
             self.attached = True
         return 0
 
     cdef int attach(self, int events) except -1:
         cdef int fd = self.usable_fd()
-        self.loop.poller.attach(fd, self, events)
-        self.generation = self.loop.poller.registrations[fd].generation
+        cdef PollerSelector poller = self.loop.poller
+        poller.attach(fd, self, events)
+        self.generation = poller.registrations[fd].generation
         self.attached = True
         return 0
 
     cdef int stop_watching(self) except -1:
         """Remove the descriptor from the poller. Idempotent."""
         cdef bint own = self.is_attached()
+        cdef PollerSelector poller
         self.attached = False
         if own:
-            self.loop.poller.detach(self.fd)
+            poller = self.loop.poller
+            poller.detach(self.fd)
         return 0
 
     cdef int release_resources(self) except -1:

@@ -149,6 +149,23 @@ def test_upgrading_while_writing_is_paused(tls, side, version):
     assert connection.receive(filled) == b"f" * filled
 
 
+@every_version
+def test_the_handshake_does_not_wait_for_what_is_unsent(tls, version):
+    """As under asyncio it comes right behind that, where application data would wait for room."""
+    plain = UpgradableConnection(tls, "client", kind="pair", version=version)
+    while "pause_writing" not in plain.protocol.calls:
+        plain.transport.write(b"p" * PIECE)
+    unsent = plain.transport.get_write_buffer_size()
+    upgrading, _ = plain.begin()
+    run_once(tls.loop, 5)
+    assert plain.transport.get_write_buffer_size() > unsent
+    plain.transport.abort()
+    run_until(tls.loop, upgrading.done)
+    upgrading.exception()  # so that none is reported as never retrieved
+    run_once(tls.loop, 3)
+    plain.socket.close()
+
+
 @every_protocol
 def test_while_reading_is_paused(tls, make_protocol):
     """The handshake is read despite the pause, and so is the data after it."""

@@ -98,8 +98,8 @@ cdef class TlsProtocol(TlsHandshake):
             if isinstance(carrier, TlsSender) and carrier is not self:
                 self.outer = carrier
         if getattr(transport, "_protocol_paused", False):
-            # start_tls(): the transport has paused the application's protocol, not this one.
-            self.sending_paused = self.app_writing_paused = True
+            # start_tls(): the transport has paused the application's protocol, not this one. The handshake goes on.
+            self.app_writing_paused = True
         if self.closed:
             # Before there was anything to close, by a task that cannot wait for the handshake (accepting.pyx).
             self.abort(None)
@@ -190,7 +190,12 @@ cdef class TlsProtocol(TlsHandshake):
                 # The loop ends. When it runs again it goes on here: the peer may be waiting for this end's messages.
                 self.resume_soon()
             raise
-        return self.continue_reading(NULL, 0) if done else 0
+        if done:
+            self.continue_reading(NULL, 0)
+            if self.app_writing_paused and getattr(self.transport, "_protocol_paused", False):
+                # From connection_made() on, and the transport is full still.
+                self.sending_paused = True
+        return 0
 
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""

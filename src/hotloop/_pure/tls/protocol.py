@@ -14,8 +14,13 @@ class TlsProtocol(sslproto.SSLProtocol):
     def connection_made(self, transport: Any) -> None:
         """As in asyncio, but the transport may be full already: it has told the application's protocol only."""
         if transport._protocol_paused:
-            self._ssl_writing_paused = self._app_writing_paused = True
+            self._app_writing_paused = True
         super().connection_made(transport)
+
+    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        super()._on_handshake_complete(handshake_exc)  # type: ignore[misc]
+        if self._app_writing_paused and self._transport is not None and self._transport._protocol_paused:
+            self._ssl_writing_paused = True
 
     def resume_writing(self) -> None:
         """As in asyncio, but also without a preceding pause_writing() of this protocol."""

@@ -12,14 +12,16 @@ class TlsProtocol(sslproto.SSLProtocol):
         self._incoming.write(data)  # type: ignore[attr-defined]
 
     def connection_made(self, transport: Any) -> None:
-        """As in asyncio, but the transport may be full already: it has told the application's protocol only."""
+        """As in asyncio, but the transport may be full already: it has told the application's protocol only. The
+        handshake goes on."""
         if transport._protocol_paused:
             self._app_writing_paused = True
         super().connection_made(transport)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
-        super()._on_handshake_complete(handshake_exc)  # type: ignore[misc]
-        if self._app_writing_paused and self._transport is not None and self._transport._protocol_paused:
+        super()._on_handshake_complete(handshake_exc)
+        if self._app_writing_paused and getattr(self._transport, "_protocol_paused", False):
+            # From connection_made() on, and the transport is full still.
             self._ssl_writing_paused = True
 
     def resume_writing(self) -> None:

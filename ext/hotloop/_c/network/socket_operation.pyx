@@ -327,8 +327,10 @@ cdef object asyncios_method(SocketOperation operation):
 
 
 def wake_up(SocketOperation operation):
-    if operation.stage == WAITING and operation.waiter.state == PENDING:
-        operation.waiter.finish(None)
+    # Kept, here and below: a replaced call_soon() may resume the task at once, which drops it.
+    cdef Future waiter = operation.waiter
+    if operation.stage == WAITING and waiter.state == PENDING:
+        waiter.finish(None)
 
 
 cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **result) except PYGEN_ERROR:
@@ -434,9 +436,11 @@ cdef class SocketWatcher(Watcher):
         """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it. Until then
         the operation stays here, because it may have to wait again."""
         cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
+        cdef Future waiter
         if not is_pending(operation) or operation.handle is not None and operation.handle.was_cancelled:
             return False
-        operation.waiter.finish(None)
+        waiter = operation.waiter
+        waiter.finish(None)
         return True
 
     cdef int reduce_registration(self) except -1:
@@ -497,6 +501,7 @@ cdef class SocketWatcher(Watcher):
     cdef int yield_to_callback(self) except -1:
         """A callback is added for this descriptor: let the operations wait by callbacks, too."""
         cdef SocketOperation operation
+        cdef Future waiter
         cdef bint same_file = self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
             operation = self.reader if event == POLLER_READ else self.writer
@@ -507,7 +512,8 @@ cdef class SocketWatcher(Watcher):
                     operation.wait_by_callback(True)
                 except Exception as error:
                     # This operation gets the error; the other one still gets its callback.
-                    operation.waiter.fail(error)
+                    waiter = operation.waiter
+                    waiter.fail(error)
             # An event of this turn still wakes it in its place, unless another callback takes that of its own.
             if not self.events & event:
                 self.set_operation(event, None)

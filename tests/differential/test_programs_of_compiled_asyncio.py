@@ -157,9 +157,15 @@ class Run:
         await asyncio.sleep(20)
         self.note("over")
         # Some tasks catch their cancellation and go on.
+        rounds = 0
         while not all(task.done() for task in self.tasks):
+            rounds += 1
             for task in self.tasks:
                 task.cancel()
+            for one in (self.lock, self.condition):
+                # No cancellation ends a Condition.wait() for a lock that nobody releases any more.
+                if rounds > 20 and one.locked():
+                    one.release()
             await asyncio.sleep(1)
         for task in self.tasks:
             if not task.cancelled():

@@ -331,8 +331,8 @@ class Life(logging.Filter):
         method = self.loop.call_soon_threadsafe if how == "threadsafe" else self.loop.call_soon
         no_wake_up = contextlib.nullcontext()
         if self.implementation.name != "c":
-            # asyncio wakes itself also in the loop's own thread, the loop in Python before a run, and may see a signal a
-            # turn earlier by that.
+            # asyncio wakes itself also in its own thread, the loop in Python before a run, and may see a signal a turn
+            # earlier by that.
             no_wake_up = unittest.mock.patch.object(self.loop, "_write_to_self")
         with no_wake_up:
             self.handles.append(method(self.taking(how, body), how, context=context))

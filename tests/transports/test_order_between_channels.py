@@ -130,13 +130,18 @@ def test_a_write_is_not_overtaken_by_what_waited_for_room(loop, channel):
     loop.run_until_complete(main())
 
 
+async def transport_and_peer(loop):
+    """A transport, whose socket the program does not keep, and a socket that reads what it writes."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+    return transport, theirs
+
+
 @pytest.mark.skipif(not hasattr(os, "sendfile"), reason="this system has no os.sendfile()")
 def test_a_write_is_not_overtaken_by_a_file(loop, tmp_path, monkeypatch):
     async def main():
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-        del ours
+        transport, theirs = await transport_and_peer(loop)
         arrived = []
 
         def sendfile(*arguments):
@@ -161,10 +166,7 @@ def test_a_write_is_not_overtaken_by_a_file(loop, tmp_path, monkeypatch):
 
 def test_a_write_is_not_overtaken_by_a_child(loop, monkeypatch):
     async def main():
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-        del ours
+        transport, theirs = await transport_and_peer(loop)
         arrived = []
 
         class Popen(subprocess.Popen):

@@ -89,16 +89,13 @@ cdef class NetworkCore(LoopCore):
         """Whether the program may hold this socket object. False for sockets that create_connection() made for a host
         and a port, and for those that a server accepted, if no method of the program's has got them; nearly all others
         came from the program."""
-        if gets_sockets(self):
-            return True
-        if server is not None:
-            return False
-        # create_connection() goes on with the socket at once. If another has been connected in between, by happy
-        # eyeballs, this one counts as the program's, which costs a look at each use.
-        if self.connected_socket is None or referent_of(self.connected_socket) is not sock:
-            return True
-        self.connected_socket = None
-        return False
+        if server is None:
+            # create_connection() goes on with the socket at once. If another has been connected in between, by happy
+            # eyeballs, this one counts as the program's, which costs a look at each use.
+            if self.connected_socket is None or referent_of(self.connected_socket) is not sock:
+                return True
+            self.connected_socket = None
+        return gets_sockets(self)
 
     cdef bint has_native_transport_for(self, object sock) except -1:
         """Whether hotloop has a transport for this socket. RuntimeError if the socket has a transport already."""

@@ -192,7 +192,9 @@ cdef class SocketTransport(Transport):
         self.check_socket()
         self.reading = True
         self.events &= ~(POLLER_READ | POLLER_MORE)
-        self.update_interest()
+        if not self.update_interest():
+            # What came while reading was paused was reported then.
+            self.rearm(POLLER_READ | POLLER_MORE)
         return 0
 
     cdef int end_reading(self) except -1:

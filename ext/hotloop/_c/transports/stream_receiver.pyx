@@ -40,17 +40,6 @@ cdef class StreamReceiver(SocketTransport):
 
     # -- registration with the poller ----------------------------------------------------------------------------------
 
-    cdef int begin_reading(self) except -1:
-        if not self.edge_triggered:
-            return SocketTransport.begin_reading(self)
-        self.check_socket()
-        self.reading = True
-        self.events &= ~(POLLER_READ | POLLER_MORE)
-        if not self.update_interest():
-            # What came while reading was paused was reported then.
-            self.rearm(POLLER_READ | POLLER_MORE)
-        return 0
-
     cdef int rearm(self, int events) noexcept:
         self.events &= ~events
         if self.loop.poller is None or self.usable_fd() < 0 or self.loop.poller.rearm(self.fd) == 0:

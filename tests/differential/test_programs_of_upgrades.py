@@ -93,7 +93,7 @@ class Peer:
         self.socket = sock
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.outgoing, side == "server", HOST if side == "client" else None)
-        self.plain_size = ALL  # how much plain text is still to come
+        self.plain_size = None  # bytes of plain text in all; None: TLS has not begun
         self.plain = self.received = b""
         self.unsent = bytearray()
         self.open = False
@@ -113,9 +113,9 @@ class Peer:
                     return
                 if not data:
                     self.ended = "end"
-                self.plain += data[: self.plain_size]
-                self.incoming.write(data[self.plain_size :])
-                self.plain_size -= len(data[: self.plain_size])
+                plain = len(data) if self.plain_size is None else self.plain_size - len(self.plain)
+                self.plain += data[:plain]
+                self.incoming.write(data[plain:])
 
     def do(self, operation, *arguments):
         """Let OpenSSL work; whatever it has to say, it has said once it has failed."""
@@ -133,7 +133,7 @@ class Peer:
             self.unsent += self.outgoing.read()
 
     def shake_hands(self):
-        if not self.open and self.plain_size != ALL:
+        if not self.open and self.plain_size is not None:
             self.do(self.tls.do_handshake)
             self.open = not self.failed and self.tls.version() is not None and self.finished()
 
@@ -263,8 +263,8 @@ class UpgradingStage(StageOfRuns):
             options["ssl_handshake_timeout"] = 0
         if self.shutdown_timeout is not None:
             options["ssl_shutdown_timeout"] = self.shutdown_timeout
-        if self.peer.plain_size == ALL and how not in ("no context", "no time"):
-            self.peer.plain_size = self.written - len(self.peer.plain)
+        if self.peer.plain_size is None and how not in ("no context", "no time"):
+            self.peer.plain_size = self.written
         try:
             transport = await self.loop.start_tls(self.transport, self.protocol, context, **options)
         except BaseException as error:

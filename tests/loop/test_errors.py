@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import itertools
+import os
 import sys
 
 import pytest
@@ -162,6 +164,60 @@ def test_keyboard_interrupt_from_a_signal_leaves_the_loop(loop):
         loop.run_forever()
     run_once(loop)
     assert seen == ["rest"]
+
+
+def interrupt_at(event, number, of_interest):
+    """Raise KeyboardInterrupt at such an event in the frames of interest, as a handler of signals may."""
+    passed = itertools.count(1)
+
+    def trace(frame, happened, argument):
+        if not of_interest(frame.f_code):
+            return None
+        if happened == event and next(passed) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+
+
+def run_interrupted(loop, event, number, of_interest):
+    """Run a task that is interrupted. False if the event does not come so often."""
+    steps = asyncio.sleep(0)
+    task = loop.create_task(steps)
+    tracing = sys.gettrace()
+    try:
+        interrupt_at(event, number, of_interest)
+        loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(tracing)
+        # What is left of the task. It may have lost the step that was interrupted.
+        run_once(loop, 2)
+        steps.close()
+        task._log_destroy_pending = task._log_traceback = False
+    return False
+
+
+def test_after_an_interrupt_in_any_line_of_a_step_other_tasks_run(loop):
+    def is_of_a_step(code):
+        return code.co_filename.endswith(os.path.join("tasks", "task.py"))
+
+    number = 1
+    while run_interrupted(loop, "line", number, is_of_a_step):
+        assert asyncio.current_task(loop) is None
+        assert loop.run_until_complete(asyncio.sleep(0, "done")) == "done"
+        number += 1
+
+
+@pytest.mark.only("c", "python", reason="asyncio's loop counts as running after that, from Python 3.13 on")
+def test_after_an_interrupt_at_the_end_of_a_run_the_loop_runs_again(loop, impl):
+    def ends_the_run(code):
+        return code.co_name == "_run_forever_cleanup"
+
+    assert run_interrupted(loop, "call", 1, ends_the_run) == (impl.name == "python")
+    assert not loop.is_running()
+    assert loop.run_until_complete(asyncio.sleep(0, "done")) == "done"
 
 
 def test_stop_and_keyboard_interrupt_in_one_batch(loop):

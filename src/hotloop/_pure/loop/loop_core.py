@@ -30,7 +30,7 @@ from types import MethodDescriptorType
 from typing import Any
 
 from hotloop._asyncio.classes import own_method
-from hotloop._asyncio.internals import base_events, events
+from hotloop._asyncio.internals import base_events, events, tasks
 from hotloop._asyncio.mixin import Behind
 from hotloop._asyncio.own_create_task import create_task_is_asyncios
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
@@ -70,6 +70,7 @@ class LoopCore(Behind):  # type: ignore[misc]
 
     # Attributes with two underscores: a subclass that runs its callbacks itself has names such as `_timers` of its own.
 
+    _stopping: bool
     _thread_id: int | None
 
     def __init__(self, selector: BaseSelector | None = None) -> None:
@@ -95,6 +96,7 @@ class LoopCore(Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         outer_hooks, outer_thread = self._old_agen_hooks, self._thread_id
+        outer_task = tasks.current_task(self)
         try:
             self._run_forever_setup()
         except BaseException:
@@ -111,7 +113,15 @@ class LoopCore(Behind):  # type: ignore[misc]
             try:
                 if self._measurements.running:
                     self._measurements.end(self._measurements.clock())
+                # An interrupt may come just after a step has made its task the current one. No other could run then.
+                task = tasks.current_task(self)
+                if task is not None and task is not outer_task:
+                    tasks._leave_task(self, task)
             finally:
+                # First, by steps that no interrupt comes between: the loop can run again.
+                self._stopping = False
+                self._thread_id = None
+                events._set_running_loop(None)
                 self._run_forever_cleanup()
                 # Of the run that this one was nested in.
                 self._old_agen_hooks = outer_hooks

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.comparing import same_on_both, turns
+from support.comparing import outcome_of, same_on_both, turns
 from support.reader_states import READS, Pausable, arguments_of
 
 import hotloop.asyncio
@@ -107,5 +107,26 @@ def test_attribute_of_the_program_on_a_reader(loop):
         other.peer = "elsewhere"
         other.feed_data(b"abcd")
         return await task, await reader.readuntil(), vars(reader).get("peer"), await waiting, await other.read(9)
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("method", READS)
+@pytest.mark.parametrize("change", ["attribute", "deleted", "export"])
+def test_reader_that_is_changed_while_a_read_waits(loop, method, change):
+    """Data that came before an exception is still read, also by asyncio's own code: it looks only at its beginning."""
+
+    async def use(module):
+        reader = module.StreamReader()
+        waiting = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
+        await turns(2)
+        reader.feed_data(b"ab\n")
+        reader.set_exception(ConnectionResetError("after the data"))
+        if change == "attribute":
+            reader.peer = "somewhere"
+        elif change == "deleted":
+            del reader._exception
+        exported = memoryview(reader._buffer) if change == "export" else None
+        return await waiting, exported
 
     same_on_both(loop, use)

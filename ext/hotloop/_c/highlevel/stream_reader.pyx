@@ -65,6 +65,7 @@ cdef extern from "Python.h":
 from asyncio import exceptions, streams
 
 from hotloop._asyncio.compiled_classes import compiled_class
+from hotloop._asyncio.resumed_read import BegunReader
 
 cdef object IncompleteReadError = exceptions.IncompleteReadError
 cdef object LimitOverrunError = exceptions.LimitOverrunError
@@ -347,29 +348,13 @@ cdef object take(object reader, Py_ssize_t count):
 
 
 cdef object leave_to_asyncio(Coroutine coroutine):
-    """Go on with asyncio's own coroutine, from its beginning."""
-    return delegate(coroutine, asyncio_coroutine(coroutine))
-
-
-cdef object asyncio_coroutine(Coroutine coroutine):
-    cdef object function = <object>coroutine.operation.function
-    if coroutine.argument is None:
-        return function(coroutine.owner)
-    return function(coroutine.owner, coroutine.argument)
-
-
-cdef object fail_as_asyncio(Coroutine coroutine):
-    """Raise what asyncio's coroutine raises without another wait: at the end of file, or above the limit."""
-    cdef object reader = coroutine.owner
-    cdef object error = (<StreamReaderFields>reader)._exception
-    if coroutine.position == 0 or error is None:
-        return leave_to_asyncio(coroutine)
-    # It was set since the coroutine was woken. asyncio's looks at it only when it begins.
-    reader._exception = None
-    try:
-        asyncio_coroutine(coroutine).send(None)
-    finally:
-        reader._exception = error
+    """Go on with asyncio's own coroutine, which begins anew, as nothing was taken from the buffer."""
+    cdef object function = <object>coroutine.operation.function, reader = coroutine.owner
+    if coroutine.position != 0:
+        reader = BegunReader(reader)
+    return delegate(
+        coroutine, function(reader) if coroutine.argument is None else function(reader, coroutine.argument)
+    )
 
 
 cdef object read_step(Coroutine coroutine, object outcome, object error):
@@ -429,7 +414,7 @@ cdef object readexactly_step(Coroutine coroutine, object outcome, object error):
     if size(<StreamReaderFields>reader) >= wanted:
         return take(reader, wanted)
     if (<StreamReaderFields>reader)._eof:
-        return fail_as_asyncio(coroutine)
+        return leave_to_asyncio(coroutine)
     if is_waited_for(reader):
         return leave_to_asyncio(coroutine)
     return wait_for_data(coroutine, reader, WOKEN)
@@ -459,14 +444,14 @@ cdef object up_to(Coroutine coroutine, object separator):
         found = byte_array_find((<StreamReaderFields>reader)._buffer, PyBytes_AS_STRING(separator), length, searched)
         if found >= 0:
             if exceeds(found, (<StreamReaderFields>reader)._limit, 1):
-                return fail_as_asyncio(coroutine)
+                return leave_to_asyncio(coroutine)
             return take(reader, found + length)
         searched = size(<StreamReaderFields>reader) + 1 - length
         if exceeds(searched, (<StreamReaderFields>reader)._limit, 1):
-            return fail_as_asyncio(coroutine)
+            return leave_to_asyncio(coroutine)
     if (<StreamReaderFields>reader)._eof:
         if coroutine.operation == readuntil_operation:
-            return fail_as_asyncio(coroutine)
+            return leave_to_asyncio(coroutine)
         # readline() returns the rest without looking whether the transport should be resumed.
         return byte_array_take_front((<StreamReaderFields>reader)._buffer, size(<StreamReaderFields>reader))
     if is_waited_for(reader):

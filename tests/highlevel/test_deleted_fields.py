@@ -84,3 +84,111 @@ def test_every_attribute_may_be_deleted(name):
     ended = subprocess.run(command, text=True, capture_output=True)
     assert ended.returncode == 0, ended.stderr
     assert "used" in ended.stdout
+
+
+# Code that deletes attributes in the middle of a call: of a flag that is asked, a loop that is compared, a loop that
+# sets a timer, and a trace function.
+MEANWHILE = """
+import asyncio, contextlib, sys
+import hotloop.asyncio
+
+def lose(made, *fields):
+    for field in fields:
+        with contextlib.suppress(AttributeError):
+            delattr(made, field)
+
+class Flag:
+    def __init__(self, queue, field):
+        self.queue, self.field = queue, field
+
+    def __bool__(self):
+        lose(self.queue, self.field)
+        return False
+
+async def queues():
+    for field in ("_getters", "_putters", "_queue", "_maxsize", "_loop", "_finished", "_unfinished_tasks"):
+        for method, *items in (("get",), ("get_nowait",), ("put", 1), ("put_nowait", 1)):
+            for count in range(2):
+                queue = hotloop.asyncio.Queue(1)
+                for _ in range(count):
+                    queue.put_nowait(0)
+                with contextlib.suppress(AttributeError):
+                    queue._is_shutdown = Flag(queue, field)
+                with contextlib.suppress(Exception):
+                    used = getattr(queue, method)(*items)
+                    if asyncio.iscoroutine(used):
+                        await asyncio.wait_for(used, 0)
+
+class Loop:
+    def __init__(self, group, loop):
+        self.group, self.loop = group, loop
+
+    def __hash__(self):
+        return hash(self.loop)
+
+    def __eq__(self, other):
+        lose(self.group, "_parent_task")
+        return True
+
+async def groups():
+    group = hotloop.asyncio.TaskGroup()
+    group._loop = Loop(group, asyncio.get_running_loop())
+    with contextlib.suppress(Exception):
+        async with group:
+            pass
+
+async def traced():
+    async def give():
+        pass
+
+    group = hotloop.asyncio.TaskGroup()
+    await group.__aenter__()
+    group.create_task(give())
+    leaving = group.__aexit__(None, None, None)
+    leaving.send(None)
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_name in ("__aexit__", "_aexit"):
+            lose(group, "_tasks", "_on_completed_fut", "_parent_cancel_requested")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        leaving.throw(asyncio.CancelledError())
+    except Exception:
+        pass
+    finally:
+        sys.settrace(None)
+
+async def iterators():
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def losing(delay, callback):
+        lose(callback.__self__, "_done", "_timeout_handle", "_todo", "_todo_left", "_cur_task")
+        return call_later(delay, callback)
+
+    loop.call_later = losing
+    try:
+        hotloop.asyncio.as_completed([asyncio.sleep(0)], timeout=1)
+    except AttributeError:
+        pass
+    finally:
+        del loop.call_later
+
+async def main():
+    await globals()[sys.argv[1]]()
+    print("ended")
+
+with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner:
+    runner.get_loop().set_exception_handler(lambda loop, context: None)
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["queues", "groups", "traced", "iterators"])
+def test_attributes_may_be_deleted_during_a_call(name):
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", MEANWHILE, name]
+    ended = subprocess.run(command, text=True, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "ended" in ended.stdout

@@ -47,6 +47,9 @@ cdef extern from *:
     #define INSTANCE_DICT_OWNER ITERATOR
     #define fill_iterator_fields(iterator) FIELDS_FILL(ITERATOR, iterator, _done, _cur_task)
     #define clear_iterator_fields(iterator) FIELDS_CLEAR(ITERATOR, iterator, _done, _cur_task)
+    #define set_timeout_handle(iterator, handle) FIELD_SET(ITERATOR, iterator, _timeout_handle, handle)
+    #define set_todo(iterator, todo) FIELD_SET(ITERATOR, iterator, _todo, todo)
+    #define set_todo_left(iterator, count) FIELD_SET(ITERATOR, iterator, _todo_left, count)
     #define ITERATOR_FIELDS \\
         FIELD(ITERATOR, _done), FIELD(ITERATOR, _timeout_handle), FIELD(ITERATOR, _todo), FIELD(ITERATOR, _todo_left)
     #if PY_VERSION_HEX >= 0x030E0000
@@ -68,6 +71,9 @@ cdef extern from *:
     int add_iterator_fields(PyTypeObject *) except -1
     bint fill_iterator_fields(object) noexcept
     void clear_iterator_fields(object) noexcept
+    void set_timeout_handle(object iterator, object handle) noexcept
+    void set_todo(object iterator, object todo) noexcept
+    void set_todo_left(object iterator, object count) noexcept
     bint iterator_fields_are_set(object) noexcept
     bint is_count(object) noexcept
 
@@ -302,7 +308,7 @@ cdef bint are_usual(object given, object loop) except -1:
 
 
 cdef object new_iterator(object given, object timeout, object loop, ReadyQueue queue, object caller):
-    cdef object made = plain_class_new(&iterator_class), each, context
+    cdef object made = plain_class_new(&iterator_class), each, context, handle
     cdef IteratorFields iterator = made
     cdef CompletionCallback callback
     cdef Future future
@@ -321,13 +327,15 @@ cdef object new_iterator(object given, object timeout, object loop, ReadyQueue q
         future.wait_for(callback, waiting_task(caller))
     if timeout is not None and todo:
         try:
-            iterator._timeout_handle = loop.call_later(timeout, made._handle_timeout)
+            handle = loop.call_later(timeout, made._handle_timeout)
         except BaseException:
             # The callbacks find asyncio's half-made iterator without them.
             del made._todo, made._todo_left
             raise
-    iterator._todo = todo
-    iterator._todo_left = len(todo)
+        # The loop may be any: its call_later() may have run any code.
+        set_timeout_handle(iterator, handle)
+    set_todo(iterator, todo)
+    set_todo_left(iterator, len(todo))
     return made
 
 

@@ -49,12 +49,13 @@ cdef extern from *:
     /* Of an object of our class. A field that a program has deleted is NULL. */
     #define queue_field(queue, name) (((QUEUE *)(queue))->name)
     #define is_int(field) ((field) != NULL && PyLong_CheckExact(field))
+    #define is_flag(field) ((field) == Py_False || (field) == Py_True || (field) == Py_None)
     #define is_deque(queue) deque_check(queue_field(queue, _queue))
     #define is_list(queue) (queue_field(queue, _queue) != NULL && PyList_CheckExact(queue_field(queue, _queue)))
     #define has_usual_fields(queue) \
         (has_known_items(queue) && deque_check(queue_field(queue, _getters)) \
          && deque_check(queue_field(queue, _putters)) && is_int(queue_field(queue, _maxsize)) \
-         && queue_field(queue, _loop) != NULL && queue_field(queue, _is_shutdown) != NULL)
+         && queue_field(queue, _loop) != NULL && is_flag(queue_field(queue, _is_shutdown)))
 
     /* The types of `_queue` whose size is known without a call. */
     #define has_known_items(queue) \

@@ -162,15 +162,20 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     if is_plain_group(<PyObject *>owner):
         group = owner
-        if group._entered is False and not group._cancel_on_enter and group._parent_task is None:
+        if group._entered is False and may_be_entered(group) and group._parent_task is None:
             loop = get_running_loop() if group._loop is None else group._loop
             task = None if loop is None else current_task(loop)
-            if task is not None:
+            # A loop that the program has set may have been compared by any code.
+            if task is not None and is_plain_group(<PyObject *>owner):
                 group._loop = loop
                 group._parent_task = task
                 group._entered = True
                 return group
     return delegate(coroutine, asyncio_enter(owner))
+
+
+cdef inline bint may_be_entered(TaskGroupFields group) noexcept:
+    return group._cancel_on_enter is False or group._cancel_on_enter is None
 
 
 # -- creating tasks ----------------------------------------------------------------------------------------------------
@@ -488,9 +493,10 @@ cdef int start_plain(TaskGroupFields group, object coroutine, Future stand_in) e
     try:
         coroutine.send(None)
     finally:
-        group._tasks = unfinished
-        group._on_completed_fut = waited
-        group._parent_cancel_requested = requested
+        # A trace function may have run any code.
+        (<object>group)._tasks = unfinished
+        (<object>group)._on_completed_fut = waited
+        (<object>group)._parent_cancel_requested = requested
     return 0
 
 

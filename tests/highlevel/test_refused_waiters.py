@@ -65,6 +65,26 @@ def test_a_condition_holds_its_lock_again(loop, aio, refusing, method):
     assert loop.run_until_complete(main()) == ("ZeroDivisionError", True, 0)
 
 
+@pytest.mark.parametrize("method", ["wait", "wait_for"])
+def test_a_condition_whose_loop_makes_no_future_once(loop, aio, monkeypatch, method):
+    """As a KeyboardInterrupt may come while it makes one."""
+
+    def interrupted():
+        monkeypatch.undo()
+        raise ZeroDivisionError("no future")
+
+    async def main():
+        condition = aio.Condition()
+        await condition.acquire()
+        monkeypatch.setattr(loop, "create_future", interrupted)
+        waiting = asyncio.create_task(outcome_of(condition.wait() if method == "wait" else condition.wait_for(bool)))
+        await turns(3)
+        waiting.cancel()  # if the exception is lost, it waits
+        return (await waiting)[0], condition.locked(), len(condition._waiters)
+
+    assert loop.run_until_complete(main()) == ("ZeroDivisionError", True, 0)
+
+
 def test_events(loop, aio, refusing):
     async def main():
         event = aio.Event()

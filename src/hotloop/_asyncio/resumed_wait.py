@@ -7,7 +7,7 @@ the part that has been done does nothing, and goes on with the exception on the 
 
 from asyncio import Condition, Future
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, NoReturn
 
 
 def resumed_wait(
@@ -15,6 +15,33 @@ def resumed_wait(
 ) -> Coroutine[Any, Any, bool]:
     """What remains of wait(), which has waited for `waiter`, or for acquire() if that is None, and got `error`."""
     return Condition.wait(_HalfWaited(condition, waiter, error))  # type: ignore[arg-type]
+
+
+def refused_wait(condition: Any, error: BaseException) -> Coroutine[Any, Any, bool]:
+    """A wait() for which the loop's create_future() has raised `error`."""
+    return Condition.wait(_Refused(condition, error))  # type: ignore[arg-type]
+
+
+class _Refused:
+    """A condition as that wait() sees it."""
+
+    def __init__(self, condition: Any, error: BaseException) -> None:
+        self._condition = condition
+        self._error: BaseException | None = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._condition, name)
+
+    def _get_loop(self) -> "_Refused":  # whose create_future() is called
+        return self
+
+    def create_future(self) -> NoReturn:
+        error, self._error = self._error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            error = None  # it has a reference to this frame
 
 
 class _HalfWaited:

@@ -74,7 +74,7 @@ from asyncio import locks
 from collections import deque
 
 from hotloop._asyncio.compiled_classes import compiled_class
-from hotloop._asyncio.resumed_wait import resumed_wait
+from hotloop._asyncio.resumed_wait import refused_wait, resumed_wait
 from hotloop._c.highlevel.lock import Lock
 
 deque_install(deque)
@@ -251,7 +251,7 @@ cdef enum:
 
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):
-    cdef object condition, waiter, waiters
+    cdef object condition, waiter, waiters, failure = None
     cdef Py_ssize_t before
     cdef int taken
     condition = coroutine.owner
@@ -276,8 +276,15 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         if error is not None:
             return delegate(coroutine, resumed_wait(condition, None, error))
         return True
-    waiter = waiter_if_it_may_wait(condition)
-    if waiter is None or not is_plain_condition(<PyObject *>condition):
+    if not is_plain_condition(<PyObject *>condition) or not is_held(<ConditionFields>condition):
+        return delegate(coroutine, asyncio_wait(condition))
+    try:
+        waiter = create_waiter(condition, (<ConditionFields>condition)._loop)
+    except BaseException as raised:
+        failure = raised
+    if failure is not None:
+        return delegate(coroutine, refused_wait(condition, failure))
+    if not is_plain_condition(<PyObject *>condition):
         return delegate(coroutine, asyncio_wait(condition))
     waiters = (<ConditionFields>condition)._waiters
     # Nothing sees it there before the lock is released, and there may be no memory for it: then the lock stays held.
@@ -329,17 +336,6 @@ cdef object wait_merged(Coroutine coroutine, object condition, object waiter, ob
     except BaseException as raised:
         failure = raised
     return True if failure is None else delegate(coroutine, resumed_wait(condition, None, failure))
-
-
-cdef object waiter_if_it_may_wait(object condition):
-    """A future for wait() to await; None if it cannot be had, or wait() would raise something else before."""
-    cdef object waiter = None
-    if is_plain_condition(<PyObject *>condition) and is_held(<ConditionFields>condition):
-        try:
-            waiter = create_waiter(condition, (<ConditionFields>condition)._loop)
-        except BaseException:
-            pass
-    return waiter
 
 
 cdef bint may_raise_at_once(object condition) noexcept:

@@ -1,6 +1,7 @@
 """Future.__init__() and Task.__init__(): their signatures; called twice, failing, or never."""
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import sys
@@ -44,6 +45,28 @@ def test_a_future_begins_anew(impl, loop, prepare):
     assert (future._log_traceback, future._asyncio_future_blocking) == (False, False)
     future.set_result(2)
     assert future.result() == 2
+
+
+@again
+@pytest.mark.only("c", reason="only compiled tasks are on the ready queue themselves")
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_task_that_gives_itself_another_loop(impl, loop, by_hand):
+    async def leaves():
+        with contextlib.suppress(AttributeError):
+            task.__init__(other, loop=object())
+
+    async def nothing():
+        pass
+
+    other = nothing()
+    task = impl.Task(leaves(), loop=loop)
+    if by_hand:
+        loop._ready.pop()._run()
+    else:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    other.close()
+    assert task.done()
 
 
 @again

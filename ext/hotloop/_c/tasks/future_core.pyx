@@ -386,7 +386,7 @@ cdef class FutureCore(Runnable):
 
     cdef int schedule_waiter(self, Runnable waiter) except -1:
         cdef tuple callback
-        if may_queue_directly(self.queue, self.loop):
+        if self.queue is not None and may_queue_directly(self.queue, self.loop):
             return schedule(self.queue, waiter)
         # Since the waiter was added, call_soon() was replaced or debug mode set.
         callback = waiter.done_callback()

@@ -131,8 +131,10 @@ cdef class TaskCore(Future):
     cdef int stop_being_current(self) except -1:
         """Stop being the current task after run(): at the latest when the task is done, because callbacks may ask for
         current_task()."""
-        if self.queue.entered_task is self:
-            self.queue.entered_task = None
+        cdef ReadyQueue queue = self.queue
+        # The coroutine may have called __init__() with another loop.
+        if queue is not None and queue.entered_task is self:
+            queue.entered_task = None
             leave_task(self.loop, self)
         return 0
 
@@ -143,15 +145,16 @@ cdef class TaskCore(Future):
 
     def _run(self):
         # Called by programs that take tasks from loop._ready themselves, maybe inside the step of another task.
+        cdef ReadyQueue queue = self.queue
         cdef object entered
         self.check_runnable()
-        entered = self.queue.entered_task
-        self.queue.entered_task = None
+        entered = queue.entered_task
+        queue.entered_task = None
         try:
             run_reporting(self, self.loop)
             self.stop_being_current()
         finally:
-            self.queue.entered_task = entered
+            queue.entered_task = entered
 
     def _step(self, error=None, /):
         self.step_in_context(error)

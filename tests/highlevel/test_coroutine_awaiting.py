@@ -206,6 +206,25 @@ def test_exceptions_that_a_trace_function_keeps(loop):
     assert kept in ([], [(result, (result,)) for result in found])
 
 
+def test_future_that_is_its_own_iterator(loop, aio, monkeypatch):
+    class Iterated(hotloop.Future):
+        def __await__(self):
+            return self
+
+        def __next__(self):
+            raise StopIteration
+
+    async def main():
+        lock = aio.Lock()
+        await lock.acquire()
+        monkeypatch.setattr(loop, "create_future", lambda: Iterated(loop=loop))
+        with pytest.raises(StopIteration) as stopped:
+            lock.acquire().send(None)
+        return stopped.value.value
+
+    assert loop.run_until_complete(main()) is True
+
+
 @pytest.mark.parametrize("kind", ["asyncio.Task", "hotloop.Task", "_PyTask"])
 def test_tasks_of_every_kind(loop, aio, kind):
     make = {"asyncio.Task": asyncio.Task, "hotloop.Task": hotloop.Task, "_PyTask": asyncio.tasks._PyTask}[kind]

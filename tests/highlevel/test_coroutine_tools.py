@@ -76,6 +76,28 @@ def test_pending_task_that_is_destroyed(loop, asyncio_log):
     assert "Task was destroyed but it is pending!" in messages[1][0]
 
 
+def test_coroutine_that_a_trace_function_ends(loop):
+    """While a frame is made for it: the next coroutine, which is recycled, shows its own."""
+
+    async def main():
+        lock = hotloop.asyncio.Lock()
+        await lock.acquire()
+        ended = lock.acquire()
+        ended.send(None)
+        before = sys.gettrace()
+        sys.settrace(lambda *_, close=ended.close: close())
+        try:
+            shown = ended.cr_frame
+        finally:
+            sys.settrace(before)
+        del ended
+        waiting = hotloop.asyncio.Queue().get()
+        waiting.send(None)
+        return shown, waiting.cr_frame.f_code.co_name
+
+    assert loop.run_until_complete(main()) == (None, "get")
+
+
 @pytest.mark.only("c", reason="asyncio draws its tasks itself")
 def test_format_tasks(loop):
     async def main():

@@ -14,6 +14,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again, throw_into, without_stop_iteration
 from hotloop._c.highlevel.coroutine_iterator cimport new_iterator
+from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.recycling cimport free_objects_acquire, free_objects_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -272,7 +273,7 @@ cdef class Coroutine:
             return bare_yield()
         if is_merged(self) and self.progress == SUSPENDED:
             self.unmerge()
-        return iter(self.awaiting) if isinstance(self.awaiting, Future) else self.awaiting
+        return iter(self.awaiting) if is_our_future(self.awaiting) else self.awaiting
 
     @property
     def cr_code(self):
@@ -290,7 +291,11 @@ cdef class Coroutine:
             self.unmerge()
         awaits = max(self.position, 1) if self.progress == SUSPENDED else 0
         if self.shown is None or self.shown_at != awaits:
-            self.shown = stand_in((<object>self.operation.function), (self.owner, self.argument), awaits)
+            shown = stand_in((<object>self.operation.function), (self.owner, self.argument), awaits)
+            if self.progress == CLOSED:
+                # A trace function has ended it.
+                return None
+            self.shown = shown
             self.shown_at = awaits
         return self.shown.cr_frame
 
@@ -407,7 +412,7 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
             coroutine.awaiting = None
             if error is not None:
                 error = without_stop_iteration(error, "generator raised StopIteration")
-        elif isinstance(awaited, Future):
+        elif is_our_future(awaited):
             if error is None:
                 if state_of(<Future>awaited) == PENDING:
                     if not (<Future>awaited).blocking:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import deque
 
 import pytest
 from support.comparing import BOTH, outcome_of, same_on_both, turns
@@ -131,3 +132,68 @@ if sys.version_info >= (3, 12):
             return log
 
         same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Semaphore", "Event", "Queue"])
+@pytest.mark.parametrize("change", ["replaced", "deleted", "other"])
+def test_loop_whose_create_future_changes_the_waiters(loop, monkeypatch, kind, change):
+    """A waiter is put where asyncio puts it: among those that are there once it is made."""
+    names = ("_getters", "_putters") if kind == "Queue" else ("_waiters",)
+
+    async def use(module, method, name):
+        lock = getattr(module, kind)(*{"Semaphore": (1,), "Queue": (1,)}.get(kind, ()))
+        if method != "get" and kind != "Event":
+            await getattr(lock, method)(*{"put": (1,)}.get(method, ()))
+
+        def create_future():
+            if change == "deleted":
+                delattr(lock, name)
+            else:
+                setattr(lock, name, deque() if change == "replaced" else 3)
+            return own()
+
+        own = loop.create_future
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "create_future", create_future)
+            waiting = asyncio.ensure_future(outcome_of(getattr(lock, method)(*{"put": (2,)}.get(method, ()))))
+            await turns(2)
+        if change == "replaced":
+            found = len(getattr(lock, name))
+            waiting.cancel()
+            return found, await waiting
+        waiting.cancel()
+        return (await waiting)[:2]
+
+    for name in names:
+        method = {"_getters": "get", "_putters": "put"}.get(name, "wait" if kind == "Event" else "acquire")
+        same_on_both(loop, lambda module, method=method, name=name: use(module, method, name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("debug", [False, True])
+def test_waiters_of_other_classes_are_asked_once(loop, kind, debug):
+    class Asked(asyncio.Future):
+        def cancelled(self):
+            asked.append(self)
+            return super().cancelled()
+
+    async def enter(lock):
+        async with lock:
+            pass
+
+    async def use(module):
+        lock = getattr(module, kind)()
+        inner = getattr(lock, "_lock", lock)
+        await lock.acquire()
+        inner._waiters = deque([Asked(loop=loop)])
+        lock.release()
+        asked.clear()
+        waiting = asyncio.ensure_future(outcome_of(enter(lock)))
+        await turns(2)
+        waiting.cancel()
+        await waiting
+        return len(asked)
+
+    asked = []
+    loop.set_debug(debug)
+    same_on_both(loop, use)

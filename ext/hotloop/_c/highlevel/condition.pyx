@@ -314,17 +314,19 @@ cdef int begin_to_lock(object condition) except -1:
     """acquire() of a plain condition, as far as it need not wait: TAKEN; or MERGEABLE, await_lock() may be called; or
     UNKNOWN: acquire() is to do it all."""
     cdef object lock = (<ConditionFields>condition)._lock
+    if not may_merge():
+        return UNKNOWN
     if not is_surely_taken(<LockFields>lock):
         if take_if_free(lock):
             return TAKEN
         # Asking the waiters may have run any code.
         if not is_plain_condition(<PyObject *>condition):
             return UNKNOWN
-    return MERGEABLE if may_merge() else UNKNOWN
+    return MERGEABLE
 
 
 cdef object await_lock(Coroutine coroutine, int position, object lock):
-    """Await the acquire() of a plain lock that is not free, if may_merge(): for a step function to return."""
+    """Await the acquire() of a plain lock that begin_to_lock() has found taken: for a step function to return."""
     return await_merged(coroutine, position, lock, begin_wait(<LockFields>lock))
 
 

@@ -317,14 +317,15 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
         return None
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_usual_lock(<PyObject *>lock, ACQUIRE):
+    # Otherwise acquire() is to do it all: asking waiters of other classes twice might run any code twice.
+    if may_merge() and is_usual_lock(<PyObject *>lock, ACQUIRE):
         if is_surely_taken(<LockFields>lock):
             is_usual = True
         elif take_if_free(lock):
             return None
         else:
             is_usual = is_usual_lock(<PyObject *>lock, ACQUIRE)
-        if is_usual and may_merge():
+        if is_usual:
             return await_merged(coroutine, WOKEN, lock, begin_wait(<LockFields>lock))
     return await_acquire(coroutine, lock)
 

@@ -26,7 +26,7 @@ from hotloop._c.highlevel.plain_class cimport (
     replaced_names,
 )
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.waiters cimport add_waiter, wake_first
+from hotloop._c.highlevel.waiters cimport append_waiter, create_waiter, wake_first
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 
@@ -465,7 +465,8 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         return wait_in_general(coroutine, queue, True)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
-    coroutine.extra = add_waiter(queue, (<QueueFields>queue)._getters, (<QueueFields>queue)._loop)
+    coroutine.extra = create_waiter(queue, (<QueueFields>queue)._loop)
+    append_waiter(queue._getters, coroutine.extra)
     return await_object(coroutine, coroutine.extra)
 
 
@@ -493,7 +494,8 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         return wait_in_general(coroutine, queue, False)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
-    coroutine.extra = add_waiter(queue, (<QueueFields>queue)._putters, (<QueueFields>queue)._loop)
+    coroutine.extra = create_waiter(queue, (<QueueFields>queue)._loop)
+    append_waiter(queue._putters, coroutine.extra)
     return await_object(coroutine, coroutine.extra)
 
 

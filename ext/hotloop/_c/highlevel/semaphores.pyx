@@ -423,14 +423,15 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
         return None
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_usual_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
+    # As in lock.pyx.
+    if may_merge() and is_usual_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
         if is_surely_locked(<SemaphoreFields>semaphore):
             is_usual = True
         elif take_if_free(semaphore):
             return None
         else:
             is_usual = is_usual_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED)
-        if is_usual and may_merge():
+        if is_usual:
             return await_merged(coroutine, WOKEN, semaphore, begin_wait(<SemaphoreFields>semaphore))
     return await_acquire(coroutine, semaphore)
 

@@ -17,6 +17,7 @@ cdef inline bint has_waiters(PyObject *waiters) noexcept:
 
 cdef object create_waiter(object owner, object bound_loop)
 cdef object add_waiter(object owner, object waiters, object bound_loop)
+cdef int append_waiter(object waiters, object waiter) except -1
 cdef bint is_done(object waiter) except -1
 cdef int wake(object waiter, object result) except -1
 cdef int wake_first(object waiters) except -1

@@ -3,6 +3,7 @@
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.deque cimport (
     deque_append,
+    deque_check,
     deque_delete,
     deque_install,
     deque_item,
@@ -32,15 +33,23 @@ cdef object create_waiter(object owner, object bound_loop):
 
 
 cdef object add_waiter(object owner, object waiters, object bound_loop):
-    """create_waiter(), and put it at the end of a deque. A lock or semaphore for which nothing has waited yet has None
-    in place of `waiters`, and gets a deque first."""
+    """create_waiter(), and put it at the end of the owner's `_waiters`. A lock or semaphore for which nothing has
+    waited yet has None in place of `waiters`, and gets a deque first."""
     cdef object waiter
     if waiters is None:
-        waiters = deque_new()
-        owner._waiters = waiters
+        owner._waiters = deque_new()
     waiter = create_waiter(owner, bound_loop)
-    deque_append(waiters, waiter)
+    append_waiter(owner._waiters, waiter)
     return waiter
+
+
+cdef int append_waiter(object waiters, object waiter) except -1:
+    """Put a new waiter at the end of what the owner has by now: making the waiter may have run any code."""
+    if deque_check(waiters):
+        deque_append(waiters, waiter)
+    else:
+        waiters.append(waiter)
+    return 0
 
 
 cdef bint is_done(object waiter) except -1:

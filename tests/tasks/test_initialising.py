@@ -58,11 +58,16 @@ def test_a_task_that_gives_itself_another_loop(impl, loop, by_hand):
     async def nothing():
         pass
 
+    def begin():
+        nonlocal task
+        task = impl.Task(leaves(), loop=loop)
+        if by_hand:
+            loop._ready.pop()._run()
+
+    task = None
     other = nothing()
-    task = impl.Task(leaves(), loop=loop)
-    if by_hand:
-        loop._ready.pop()._run()
-    else:
+    loop.call_soon(begin)
+    for _ in range(2):
         loop.call_soon(loop.stop)
         loop.run_forever()
     other.close()

@@ -130,3 +130,18 @@ def test_reader_that_is_changed_while_a_read_waits(loop, method, change):
         return await waiting, exported
 
     same_on_both(loop, use)
+
+
+def test_buffer_that_cannot_be_cut_after_a_limit(loop):
+    """What readline() raises then has the exception that it was handling as its context."""
+
+    async def use(module):
+        reader = module.StreamReader()
+        reader.feed_data(b"a")
+        waiting = asyncio.ensure_future(outcome_of(reader.readline()))
+        await turns(2)
+        exported = memoryview(reader._buffer)
+        reader._waiter.set_exception(asyncio.LimitOverrunError("text", 1))
+        return await waiting, exported
+
+    same_on_both(loop, use)

@@ -473,16 +473,16 @@ cdef object line_after(object reader, object error):
     """What readline() does where readuntil() raises. A reader may be given any exception by set_exception()."""
     if exception_matches(error, IncompleteReadError):
         return error.partial
-    if not exception_matches(error, LimitOverrunError):
+    try:
         raise_again(error)
-    if reader._buffer.startswith(b"\n", error.consumed):
-        del reader._buffer[:error.consumed + 1]
-    else:
-        reader._buffer.clear()
-    reader._maybe_resume_transport()
-    raised = ValueError(error.args[0])
-    raised.__context__ = error
-    raise_again(raised)
+    except LimitOverrunError:
+        # While it is handled, so that it is the context of what follows.
+        if reader._buffer.startswith(b"\n", error.consumed):
+            del reader._buffer[:error.consumed + 1]
+        else:
+            reader._buffer.clear()
+        reader._maybe_resume_transport()
+        raise ValueError(error.args[0])
 
 
 cdef object anext_step(Coroutine coroutine, object outcome, object error):

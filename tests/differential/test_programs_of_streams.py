@@ -96,9 +96,9 @@ class Run:
         self.note("reported", context["message"].split(":")[0][:30], repr(type(context.get("exception"))))
 
     async def run_script(self, ours):
-        protocol = asyncio.StreamReaderProtocol(self.reader, loop=self.loop)
-        self.transport, _ = await self.loop.create_connection(lambda: protocol, sock=ours)
-        self.writer = asyncio.StreamWriter(self.transport, protocol, self.reader, self.loop)
+        self.protocol = asyncio.StreamReaderProtocol(self.reader, loop=self.loop)
+        self.transport, _ = await self.loop.create_connection(lambda: self.protocol, sock=ours)
+        self.writer = asyncio.StreamWriter(self.transport, self.protocol, self.reader, self.loop)
         for one in self.script:
             try:
                 result = getattr(self, one.name)(*([] if one.argument is None else [one.argument]))
@@ -174,11 +174,17 @@ class Run:
             await asyncio.sleep(0)
 
     def write(self, size):
-        self.writer.write(b"w" * size)
+        self.write_all(b"w" * size)
         return self.writer.is_closing()
 
     def write_much(self):
-        self.writer.write(b"m" * MUCH)
+        self.write_all(b"m" * MUCH)
+
+    def write_all(self, data):
+        # Once asyncio's transport has sent its last byte after close(), its write() fails because it has no socket.
+        lost = self.protocol._closed.done()
+        with contextlib.suppress(AttributeError) if lost else contextlib.nullcontext():
+            self.writer.write(data)
 
     async def drain(self):
         # Not forever, if the other end does not read.

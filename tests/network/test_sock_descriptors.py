@@ -5,11 +5,12 @@ import asyncio
 import errno
 import gc
 import os
+import select
 import socket
 import weakref
 
 import pytest
-from support.endpoints import assert_free, counted_turns, ping, settle, started, turns
+from support.endpoints import assert_free, counted_turns, fill_socket, ping, settle, started, turns
 
 
 def new_pair():
@@ -133,6 +134,72 @@ def test_an_operation_whose_socket_is_closed_waits_until_it_is_cancelled(loop, t
                 await settle()
             else:
                 loop.remove_reader(new)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="asyncio's KqueueSelector.modify() registers the other file")
+@pytest.mark.parametrize("removed_by", ["a cancellation", "remove_writer()"])
+def test_the_wait_beside_a_callback_ends_when_another_socket_has_the_number(loop, removed_by):
+    """The callback is not for that socket. asyncio's selector drops it, with an error."""
+
+    async def main():
+        reported, calls = [], []
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        one, other = new_pair()
+        fd = one.fileno()
+        fill_socket(one)
+        loop.add_reader(one, calls.append, "readable")
+        waiting = await started(loop.sock_sendall(one, b"unsent"))
+        one.close()
+        other.close()
+        new, peer = new_pair()
+        with new, peer:
+            if new.fileno() != fd:
+                new, peer = peer, new
+            assert new.fileno() == fd
+            if removed_by == "remove_writer()":
+                with pytest.raises(FileNotFoundError):
+                    loop.remove_writer(fd)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await settle()
+            assert [type(error) for error in reported] == [FileNotFoundError] * (removed_by == "a cancellation")
+            peer.send(b"for the new one")
+            await settle()
+            assert not calls
+            assert_free(loop, new)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="asyncio's KqueueSelector.modify() registers the other file")
+def test_a_callback_is_added_where_another_socket_had_one_for_the_other_event(loop):
+    """asyncio's selector drops that one, with an error."""
+
+    async def main():
+        calls = []
+        one, other = new_pair()
+        fd = one.fileno()
+        loop.add_reader(one, calls.append, "readable")
+        one.close()
+        other.close()
+        new, peer = new_pair()
+        with new, peer:
+            if new.fileno() != fd:
+                new, peer = peer, new
+            assert new.fileno() == fd
+            peer.send(b"for the new one")
+            with pytest.raises(FileNotFoundError):
+                loop.add_writer(new, calls.append, "writable")
+            await settle()
+            assert not calls
+            loop.add_writer(new, calls.append, "writable")
+            await settle()
+            assert set(calls) == {"writable"}
+            assert loop.remove_writer(new) is True
+            assert_free(loop, new)
 
     loop.run_until_complete(main())
 

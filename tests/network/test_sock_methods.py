@@ -6,7 +6,7 @@ import errno
 import socket
 
 import pytest
-from support.endpoints import assert_free, cancelled, counted_turns, datagram_pair, started, turns
+from support.endpoints import assert_free, cancelled, counted_turns, datagram_pair, fill_socket, started, turns
 from support.python_buffers import PythonBuffer, needs_python_buffers
 
 
@@ -29,16 +29,6 @@ async def recvfrom_into(loop, sock):
 
 
 receiving = pytest.mark.parametrize("receive", [recv, recv_into, recvfrom, recvfrom_into])
-
-
-def fill(sock):
-    """Write until the socket is full; return how much."""
-    sent = 0
-    try:
-        while True:
-            sent += sock.send(b"x" * 65536)
-    except BlockingIOError:
-        return sent
 
 
 async def read_exactly(loop, sock, size):
@@ -211,7 +201,7 @@ def test_both_directions_of_one_socket(loop, pair):
             await sending
 
             receiving = await started(loop.sock_recv(one, 100))
-            sent = fill(one)
+            sent = fill_socket(one)
             sending = await started(loop.sock_sendall(one, b"y"))
             if first_ends_by == "cancel":
                 await cancelled(sending)
@@ -392,7 +382,7 @@ def test_a_bytearray_cannot_be_resized_while_it_is_sent(loop, pair):
 def test_sendall_of_nothing_does_not_wait(loop, nothing):
     one, other = datagram_pair()
     with one, other:
-        fill(one)
+        fill_socket(one)
         assert loop.run_until_complete(loop.sock_sendall(one, nothing)) is None
 
 

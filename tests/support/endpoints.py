@@ -165,6 +165,16 @@ def drain_pipe(fd: int) -> bytes:
     return bytes(received)
 
 
+def fill_socket(sock: socket.socket) -> int:
+    """Send what the kernel takes; return how much. The socket is non-blocking afterwards."""
+    sent = 0
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += sock.send(b"x" * 65_536)
+    return sent
+
+
 def fill_pipe(transport: asyncio.WriteTransport) -> bytearray:
     """Write until some of it is queued in the transport; return all that was written."""
     sent = bytearray()

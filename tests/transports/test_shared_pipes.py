@@ -10,7 +10,7 @@ import sys
 import tty
 
 import pytest
-from support.endpoints import reports_of, settle, until
+from support.endpoints import fill_socket, reports_of, settle, until
 from support.recording import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
@@ -32,16 +32,6 @@ def fill(transport):
     transport.write(b"x" * MUCH)
     assert transport.get_write_buffer_size() > 0
     return MUCH
-
-
-def fill_socket(sock):
-    """Send what the kernel takes; return how much."""
-    sent = 0
-    sock.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            sent += sock.send(b"x" * MUCH)
-    return sent
 
 
 async def read_all(fd, count):

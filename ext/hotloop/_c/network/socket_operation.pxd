@@ -44,6 +44,7 @@ cdef class SocketOperation:
     cdef int wait_for_socket(self) except -1
     cdef int wait_by_callback(self, bint again) except -1
     cdef int stop_waiting(self) except -1
+    cdef int remove_callback(self) except -1
     cdef int end(self) except -1
     cdef int drop_references(self) noexcept
 

@@ -303,9 +303,19 @@ cdef class SocketOperation:
         self.handle = None
         # Another callback or a transport may have taken the place of this one.
         if not handle.was_cancelled and entry is self.callback_entry:
-            remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
-            remove(self.fd)
+            self.remove_callback()
         self.callback_entry = None
+        return 0
+
+    cdef int remove_callback(self) except -1:
+        remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
+        try:
+            remove(self.fd)
+        except Exception as error:
+            # The number may be another file's by now. asyncio removes it in a callback, whose errors are reported.
+            self.loop.call_exception_handler(
+                {"message": f"Exception while {self.name}() ended its wait for a descriptor", "exception": error}
+            )
         return 0
 
     cdef int end(self) except -1:

@@ -133,8 +133,12 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
         watcher.ready = ready
         poller.attach(fd, watcher, event)
         return handle
-    # Even if the events stay the same: the number may be another file's by now, unknown to the kernel's set.
-    poller.change(fd, watcher.interest() | event)
+    # Even if the events stay the same: the number may be another file's by now, unknown to the kernel's set. The other
+    # event's receiver does not wait for that file: then both are dropped with an error, as under asyncio.
+    if watcher.interest() & ~event:
+        poller.change_same_file(fd, watcher.interest() | event)
+    else:
+        poller.change(fd, event)
     watcher.ready = ready
     if not isinstance(fileobj, int):
         watcher.file = fileobj
@@ -153,7 +157,8 @@ cdef bint remove_callback(PollerSelector poller, object fileobj, int event) exce
     if watcher.interest() == 0:
         poller.detach(fd)
     elif before is not None:
-        poller.change(fd, watcher.interest())
+        # As in drop_unwanted_events(). The error is the caller's, as under asyncio.
+        poller.change_same_file(fd, watcher.interest())
     if before is None:
         return False
     cancel_if_handle(before)

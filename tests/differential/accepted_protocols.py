@@ -23,8 +23,9 @@ class Bare(asyncio.BaseProtocol):
         stage.transports[self.number] = transport
         encrypted = transport.get_extra_info("sslcontext") is not None
         if encrypted and self.made in ("exit", "interrupt"):
-            # asyncio keeps the last part of TLS's handshake until the peer sends something, and finds that it has left.
-            stage.tells_reasons = False
+            # asyncio keeps the last part of TLS's handshake until the peer sends something. hotloop sends it, and may
+            # find that the peer has left before it sees the peer's end.
+            stage.tells_ends = False
         stage.note(self.number, "connection_made", *stage.extra_of(transport))
         if self.made == "raise":
             raise ZeroDivisionError
@@ -53,7 +54,11 @@ class Bare(asyncio.BaseProtocol):
 
     def connection_lost(self, error):
         self.stage.lost.add(self.number)
-        self.stage.note(self.number, "connection_lost", repr(error) if self.stage.tells_reasons else "")
+        self.stage.note(self.number, "connection_lost", repr(error) if self.stage.tells_ends else "")
+
+    def note_eof(self):
+        if self.stage.tells_ends:
+            self.stage.note(self.number, "eof_received")
 
 
 class Plain(Bare, asyncio.Protocol):
@@ -61,7 +66,7 @@ class Plain(Bare, asyncio.Protocol):
         self.stage.note(self.number, "data", outline(data))
 
     def eof_received(self):
-        self.stage.note(self.number, "eof_received")
+        self.note_eof()
 
 
 class Buffered(Bare, asyncio.BufferedProtocol):
@@ -73,4 +78,4 @@ class Buffered(Bare, asyncio.BufferedProtocol):
         self.stage.note(self.number, "data", outline(self.buffer[:nbytes]))
 
     def eof_received(self):
-        self.stage.note(self.number, "eof_received")
+        self.note_eof()

@@ -149,7 +149,7 @@ class AcceptingStage(StageOfRuns):
             loop.slow_callback_duration = 1e9
         self.starved = 0  # turns
         self.interrupted = False
-        self.tells_reasons = True  # whether the errors of lost connections are compared
+        self.tells_ends = True  # whether it is compared of what connections end
         self.servers = []
         self.tasks = []
         self.clients = []
@@ -176,7 +176,7 @@ class AcceptingStage(StageOfRuns):
     def report(self, loop, context):
         if context["message"].startswith("Task exception was never retrieved"):  # comes when the task is freed
             return
-        if not self.tells_reasons and isinstance(context.get("exception"), OSError):
+        if not self.tells_ends and isinstance(context.get("exception"), OSError):
             return
         # asyncio goes on accepting after its wait, whether or not the server was closed meanwhile.
         if "Invalid file descriptor: -1" not in str(context.get("exception")):

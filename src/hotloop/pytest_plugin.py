@@ -333,6 +333,8 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, 
     if not (makes_one or yields_one) or not _is_ours(request.node):
         return (yield)
     request.getfixturevalue(_LOOP_FIXTURE)
+    if request.config.getoption("setupplan", False):
+        return (yield)  # pytest only names the fixtures, and has made no loop
     runner = request.node.stash[_RUNNER]
     # A method of a test class is bound to the instance that the class was collected with.
     if inspect.ismethod(function) and isinstance(request.instance, type(function.__self__)):

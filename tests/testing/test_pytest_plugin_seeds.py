@@ -348,14 +348,20 @@ def test_the_time_it_took_is_that_of_all_seeds(run):
 def test_what_is_only_shown_is_shown_once(run):
     source = """
         import pytest
+        @pytest.fixture
+        async def asynchronous():
+            yield
         @pytest.mark.hotloop(seeds=10)
-        async def test_it(tmp_path):
+        async def test_it(tmp_path, asynchronous):
             pass
         """
     result = run(source, "--setup-show")
     result.assert_outcomes(passed=1)
     assert result.stdout.str().count("SETUP    F tmp_path") == 1
-    run(source, "--setup-only").assert_outcomes()
+    for option in "--setup-only", "--setup-plan":
+        result = run(source, option)
+        result.assert_outcomes()
+        assert result.stdout.str().count("SETUP    F asynchronous") == 1
 
 
 def test_an_interrupt_ends_it(pytester):

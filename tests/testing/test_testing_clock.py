@@ -194,6 +194,26 @@ def test_sock_methods(run, pair):
     assert run(main()) == (b"x", 10)
 
 
+def test_a_test_suite_may_forbid_new_sockets(run, pair, monkeypatch):
+    """By another class in place of socket.socket, as pytest-socket does."""
+
+    async def main():
+        reader, writer = await asyncio.open_unix_connection(sock=pair[0])
+        asyncio.get_running_loop().call_later(10, pair[1].send, b"x")
+        data = await reader.read(1)
+        writer.close()
+        await writer.wait_closed()
+        return data, now()
+
+    class NoNetwork(socket.socket):
+        def __new__(cls, family=-1, *args, **kwargs):
+            assert family == socket.AF_UNIX, "a test may not use the network"
+            return super().__new__(cls, family, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "socket", NoNetwork)
+    assert run(main()) == (b"x", 10)
+
+
 def test_kinds_of_descriptors_that_may_be_late(pair):
     from hotloop.testing.loop import _may_be_late
 

@@ -477,6 +477,8 @@ class _Seeds:
     def phase(self, when: Any, **kwargs: Any) -> pytest.TestReport:
         report = call_and_report(self.item, when, log=False, **kwargs)
         self.spent[when] += report.duration
+        if report.skipped:  # or has failed as expected
+            self.item.stash[_HAS_RAISED] = True
         return report
 
     def log(self, *reports: pytest.TestReport) -> None:
@@ -490,10 +492,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if call.excinfo is not None and _is_ours(item):
+    # A subtest that skips ends neither the test nor its seeds: it is reported here, too, before the test is.
+    if call.excinfo is not None and report.failed and _is_ours(item):
         item.stash[_HAS_RAISED] = True
         seed = item.stash.get(_SEED, None)
-        if seed is not None and report.failed:
+        if seed is not None:
             passed = _options(item).seeds.index(seed)
             text = f"seed {seed!r} is the first that fails, {passed} passed before it; again: "
             text += shlex.quote(f"--hotloop-seed={seed}")

@@ -306,6 +306,37 @@ def test_a_test_that_skips(run):
     result.assert_outcomes(passed=1, skipped=2)
 
 
+def test_subtests(run):
+    """One that skips, or fails as expected, leaves the test and its other seeds to run; one that fails ends it."""
+    pytest.importorskip("_pytest.subtests", reason="pytest 9 has them")
+    result = run(
+        """
+        import pytest
+        ran = []
+
+        @pytest.mark.hotloop(seeds=5)
+        async def test_one_does_not_count(subtests):
+            with subtests.test():
+                pytest.skip("no reason")
+            with subtests.test():
+                pytest.xfail("no reason")
+            ran.append(1)
+
+        def test_afterwards():
+            assert len(ran) == 5
+
+        @pytest.mark.hotloop(seeds=5)
+        async def test_one_fails(subtests):
+            with subtests.test():
+                ran.append(1)
+                assert len(ran) < 8
+        """,
+        "-v",
+    )
+    result.stdout.fnmatch_lines(["*::test_one_does_not_count PASSED*", "*::test_afterwards PASSED*"])
+    result.stdout.fnmatch_lines(["seed 2 is the first that fails, 2 passed before it; again: --hotloop-seed=2"])
+
+
 def test_stopping_at_the_first_failure(run):
     result = run(
         """

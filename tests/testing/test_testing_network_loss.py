@@ -212,6 +212,22 @@ def test_a_reset_below_tls(run, certificates):
     run(main())
 
 
+def test_a_handshake_that_the_client_gives_up(run, certificates):
+    """The server's answer resets the connection, when the client's transport has been closed twice."""
+
+    async def main():
+        async with pipe_network(latency=1) as network:
+            server = await asyncio.start_server(swallow, HOST, 443, ssl=certificates.server_context())
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2.5):
+                    await asyncio.open_connection(HOST, 443, ssl=certificates.client_context())
+            await asyncio.sleep(100)
+            assert network.connections == ()
+            server.close()
+
+    run(main())
+
+
 def test_a_stall(run):
     async def main():
         async with pipe_network(latency=1) as network, both_sides() as ((_, writer), (server_reader, _)):

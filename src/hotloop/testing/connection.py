@@ -90,7 +90,8 @@ class Side:
             # Closing the relay's socket with unread data in it resets the program's.
             if _CLOSING_RESETS and sock is not None and sock.fileno() >= 0 and self._makes_unread(sock):
                 return
-        if transport is not None:
+        # On Python 3.11, asyncio's TLS transport has no protocol after its second close(), and its method fails.
+        if transport is not None and getattr(transport, "_ssl_protocol", transport) is not None:
             transport._force_close(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     @staticmethod

@@ -98,6 +98,21 @@ def answering(path, answer):
         thread.join()
 
 
+@ONLY_OURS
+@pytest.mark.parametrize("words", ["--help", "info", "top --once PATH", "top PATH", "ps PATH"])
+def test_a_reader_that_has_seen_enough(impl, path, words):
+    """As in `python -m hotloop ps 4711 | head`: nothing is said about it, and least of all about the program."""
+    state = {"pid": 1, "python": "3", "hotloop": "0", "time": 1.0}
+    answers = answering(path, json.dumps(state).encode()) if "PATH" in words else contextlib.nullcontext()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with answers:
+        command = [sys.executable, "-m", "hotloop", *words.replace("PATH", os.fspath(path)).split()]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 OTHER_ANSWERS = {
     "": "not complete",
     "[]": "none of hotloop's",

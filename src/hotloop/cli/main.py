@@ -7,6 +7,7 @@ from hotloop import __version__
 from hotloop.cli import arguments
 from hotloop.cli.arguments import Invocation, UsageError
 
+EXIT_BROKEN_PIPE = 1
 EXIT_USAGE = 2
 
 
@@ -41,7 +42,20 @@ def _prepare_compiled_asyncio(invocation: Invocation) -> None:
         raise UsageError(str(error)) from error
 
 
-def _follow(invocation: Invocation) -> int:
+def _answer(invocation: Invocation) -> int:
+    """Do what _show() does, until what reads the output has seen enough, as `head` has."""
+    try:
+        status = _show(invocation)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter is about to flush what is left in the buffer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return status
+
+
+def _show(invocation: Invocation) -> int:
     match invocation.command:
         case "help":
             print(arguments.HELP, end="")
@@ -60,27 +74,32 @@ def _follow(invocation: Invocation) -> int:
             from hotloop.cli import info
 
             info.show(as_json=bool(invocation.arguments))
-        case "script" | "module":
-            _prepare(invocation)
-            from hotloop.cli import other_loops, program, substitution
-
-            substitution.substitute()
-            other_loops.name_our_loop(invocation.target)
-            run = program.run_script if invocation.command == "script" else program.run_module
-            process = os.getpid()
-            try:
-                run(invocation.target, invocation.arguments)
-            finally:
-                if os.getpid() == process:
-                    other_loops.report_another_loop()
     return 0
+
+
+def _run_program(invocation: Invocation) -> None:
+    _prepare(invocation)
+    from hotloop.cli import other_loops, program, substitution
+
+    substitution.substitute()
+    other_loops.name_our_loop(invocation.target)
+    run = program.run_script if invocation.command == "script" else program.run_module
+    process = os.getpid()
+    try:
+        run(invocation.target, invocation.arguments)
+    finally:
+        if os.getpid() == process:
+            other_loops.report_another_loop()
 
 
 def main(argv: list[str]) -> int:
     """Do what the arguments ask for and return the exit code. A SystemExit of the program passes through."""
     try:
         invocation = arguments.parse(argv)
-        return _follow(invocation)
+        if invocation.command in ("script", "module"):
+            _run_program(invocation)
+            return 0
+        return _answer(invocation)
     except UsageError as error:
         print(f"hotloop: {error} (python -m hotloop --help shows the usage)", file=sys.stderr)
         return EXIT_USAGE

@@ -141,6 +141,8 @@ def run(arguments: list[str]) -> int:
             time.sleep(options.interval)
     except KeyboardInterrupt:
         return 0
+    except BrokenPipeError:
+        raise  # of the standard output: the program has done nothing wrong
     except OSError as error:
         what = "has ended"
         if before is None:

@@ -146,6 +146,27 @@ def test_a_write_that_raises_is_logged(loop, caplog):
 # -- the standard error ------------------------------------------------------------------------------------------------
 
 
+def test_signals_that_come_while_the_tasks_are_written(loop, written, monkeypatch):
+    """They do not pile up on the stack until nothing can be written."""
+
+    def write(text):
+        written.append(text)
+        signal.raise_signal(signal.SIGUSR1)
+
+    with dump_tasks_on(loop, signal.SIGUSR1, write):
+        for count in 1, 2:
+            signal.raise_signal(signal.SIGUSR1)
+            assert len(written) == count
+    monkeypatch.setattr(dumps, "write_to_stderr", write)
+    before = signal.signal(signal.SIGUSR1, dumps._dump_all)
+    try:
+        for count in 3, 4:
+            signal.raise_signal(signal.SIGUSR1)
+            assert len(written) == count
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_standard_error_without_a_file(capsys):
     write_to_stderr("text\n")
     assert capsys.readouterr().err == "text\n"

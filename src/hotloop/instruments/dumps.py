@@ -37,6 +37,7 @@ class TaskDump:
         self._signum = signum
         self._write = write
         self._handler = self._handle
+        self._writing = False
         self._stopped = False
         try:
             self._previous = signal.signal(signum, self._handler)
@@ -60,13 +61,18 @@ class TaskDump:
 
     def _handle(self, _signum: int, _frame: FrameType | None) -> None:
         loop = self._loop()
-        if loop is None or self._stopped:
+        # The signal may also interrupt this method: if it comes faster than the text is written, handlers would pile up
+        # on the stack until none can write anything.
+        if loop is None or self._stopped or self._writing:
             return
+        self._writing = True
         try:
             self._write(format_tasks(loop))
         except Exception:
             # It would interrupt the main thread at an arbitrary point.
             logger.exception("the tasks could not be written")
+        finally:
+            self._writing = False
 
 
 def write_to_stderr(text: str) -> None:
@@ -191,8 +197,15 @@ def _signal_named(text: str) -> int:
     return signal.Signals[name]
 
 
+_dumping_all: set[bool] = set()
+"""Not empty while _dump_all() is on the stack."""
+
+
 def _dump_all(_signum: int, _frame: FrameType | None) -> None:
     """Write the tasks of all open loops of hotloop's: a handler like TaskDump's."""
+    if _dumping_all:
+        return
+    _dumping_all.add(True)
     try:
         from hotloop.loop import alive
 
@@ -200,3 +213,5 @@ def _dump_all(_signum: int, _frame: FrameType | None) -> None:
         write_to_stderr("\n".join(texts) or "no event loop is open\n")
     except Exception:
         logger.exception("the tasks could not be written")
+    finally:
+        _dumping_all.clear()

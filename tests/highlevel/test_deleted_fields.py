@@ -4,6 +4,7 @@ In C a deleted attribute is a NULL pointer. Each attribute is deleted before eac
 process of its own, because a mistake would crash it.
 """
 
+import os
 import subprocess
 import sys
 
@@ -86,10 +87,10 @@ def test_every_attribute_may_be_deleted(name):
     assert "used" in ended.stdout
 
 
-# Code that deletes attributes in the middle of a call: of a flag that is asked, a loop that is compared, a loop that
-# sets a timer, and a trace function.
+# Code that deletes attributes in the middle of a call: of a flag that is asked, a loop that is compared or dropped, a
+# loop that sets a timer, a trace function, and finalizers of what the garbage collector finds at an allocation.
 MEANWHILE = """
-import asyncio, contextlib, sys
+import asyncio, contextlib, gc, sys
 import hotloop.asyncio
 
 def lose(made, *fields):
@@ -119,23 +120,37 @@ async def queues():
                     if asyncio.iscoroutine(used):
                         await asyncio.wait_for(used, 0)
 
+class Dropped:
+    def __init__(self, group):
+        self.group = group
+
+    def __del__(self):
+        lose(self.group, "_loop", "_parent_task", "_entered")
+
 class Loop:
-    def __init__(self, group, loop):
-        self.group, self.loop = group, loop
+    def __init__(self, group, loop, compared):
+        self.group, self.loop, self.compared = group, loop, compared
 
     def __hash__(self):
         return hash(self.loop)
 
     def __eq__(self, other):
-        lose(self.group, "_parent_task")
+        self.compared(self.group)
         return True
 
+def lose_parent(group):
+    lose(group, "_parent_task")
+
+def set_dropped(group):
+    group._loop = Dropped(group)
+
 async def groups():
-    group = hotloop.asyncio.TaskGroup()
-    group._loop = Loop(group, asyncio.get_running_loop())
-    with contextlib.suppress(Exception):
-        async with group:
-            pass
+    for compared in (lose_parent, set_dropped):
+        group = hotloop.asyncio.TaskGroup()
+        group._loop = Loop(group, asyncio.get_running_loop(), compared)
+        with contextlib.suppress(Exception):
+            async with group:
+                pass
 
 async def traced():
     async def give():
@@ -176,7 +191,62 @@ async def iterators():
     finally:
         del loop.call_later
 
+class Garbage:
+    def __init__(self, finalize):
+        self.finalize, self.itself = finalize, self
+
+    def __del__(self):
+        self.finalize()
+
+def call_collecting(allocation, function, *arguments, **keywords):
+    '''Have the garbage collector run at the allocation of this number, as far as it is asked at allocations.'''
+    gc.set_threshold(gc.get_count()[0] + allocation)
+    gc.enable()
+    try:
+        function(*arguments, **keywords)
+    except Exception:
+        pass
+    finally:
+        gc.disable()
+
+async def events():
+    for allocation in range(-3, 8):
+        event = hotloop.asyncio.Event()
+        gc.collect()
+        Garbage(lambda event=event: lose(event, "_waiters"))
+        call_collecting(allocation, event.set)
+
+kept = []
+
+async def create_one(allocation):
+    group = hotloop.asyncio.TaskGroup()
+    await group.__aenter__()
+    found = []
+
+    def find():
+        # The task gets a second callback, for which it needs a list; none is left to be used again.
+        for task in asyncio.all_tasks():
+            if task.get_name() == "child":
+                task.add_done_callback(found.append)
+                found.append(task)
+        kept.append([[] for _ in range(200)])
+        kept.append([[] for _ in range(200)])
+        Garbage((lambda: lose(group, "_tasks")) if found else find)
+
+    given = asyncio.sleep(0)
+    gc.collect()
+    Garbage(find)
+    kept.append([[] for _ in range(200)])
+    call_collecting(allocation, group.create_task, given, name="child")
+    gc.collect()
+
+async def creations():
+    for allocation in range(-3, 8):
+        await asyncio.create_task(create_one(allocation))
+        await asyncio.sleep(0)
+
 async def main():
+    gc.disable()
     await globals()[sys.argv[1]]()
     print("ended")
 
@@ -186,9 +256,11 @@ with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner:
 """
 
 
-@pytest.mark.parametrize("name", ["queues", "groups", "traced", "iterators"])
+@pytest.mark.parametrize("name", ["queues", "groups", "creations", "traced", "iterators", "events"])
 def test_attributes_may_be_deleted_during_a_call(name):
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", MEANWHILE, name]
-    ended = subprocess.run(command, text=True, capture_output=True)
+    # Which overwrites what is freed.
+    environment = {**os.environ, "PYTHONMALLOC": "debug"}
+    ended = subprocess.run(command, text=True, capture_output=True, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert "ended" in ended.stdout

@@ -131,9 +131,12 @@ cdef PyObject *set_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 
 
 cdef int set_plain_event(EventFields event) except -1:
+    cdef object waiters
     if not event._value:
         event._value = True
-        for waiter in event._waiters:
+        # Kept, because its iterator's allocation may run the garbage collector, and thus any code.
+        waiters = event._waiters
+        for waiter in waiters:
             if not is_done(waiter):
                 wake(waiter, True)
     return 0

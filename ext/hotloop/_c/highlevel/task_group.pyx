@@ -162,11 +162,11 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     if is_plain_group(<PyObject *>owner):
         group = owner
-        if group._entered is False and may_be_entered(group) and group._parent_task is None:
-            loop = get_running_loop() if group._loop is None else group._loop
+        if may_be_entered(group):
+            loop = get_running_loop()
             task = None if loop is None else current_task(loop)
-            # A loop that the program has set may have been compared by any code.
-            if task is not None and is_plain_group(<PyObject *>owner):
+            # A running loop of another class may have been compared by any code.
+            if task is not None and is_plain_group(<PyObject *>owner) and may_be_entered(group):
                 group._loop = loop
                 group._parent_task = task
                 group._entered = True
@@ -175,7 +175,14 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
 
 
 cdef inline bint may_be_entered(TaskGroupFields group) noexcept:
-    return group._cancel_on_enter is False or group._cancel_on_enter is None
+    """Whether a plain group is as the constructor left it, as far as entering it asks: dropping what it has runs no
+    code then."""
+    return (
+        group._entered is False
+        and group._loop is None
+        and group._parent_task is None
+        and (group._cancel_on_enter is False or group._cancel_on_enter is None)
+    )
 
 
 # -- creating tasks ----------------------------------------------------------------------------------------------------
@@ -231,12 +238,15 @@ cdef bint accepts_tasks(TaskGroupFields group) noexcept:
 cdef Task create(TaskGroupFields group, object coro, object name, object context):
     cdef Task task = new_task(coro, group._loop, (<Task>group._parent_task).queue, name, context, False)
     cdef GroupCallback callback = GroupCallback.__new__(GroupCallback)
+    cdef object unfinished
     callback.group = group
     callback.future = task
     callback.context = group.context = shared_context(group.context)
     if is_plain_group(<PyObject *>group):
+        # Kept, because wait_for() allocates as well if the task has got a callback by now.
+        unfinished = group._tasks
         task.wait_for(callback, waiting_task(group._parent_task))
-        PySet_Add(group._tasks, task)
+        PySet_Add(unfinished, task)
     else:
         # An allocation has run the garbage collector, and with it any code.
         task.add_done_callback((<object>group)._on_task_done)

@@ -336,3 +336,48 @@ def test_private_methods_after_the_end_raise_nothing(loop, kind):
         assert protocol.calls.count("connection_lost") == 1
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_buffer_that_is_a_property(impl, size):
+    # In a process of its own, which a mistake would crash.
+    impl.run_script(
+        f"""
+import socket
+
+data = b"x" * {size}
+buffer = bytearray()
+left = None     # how often the property gives a bytearray; None: always
+
+def buffer_of(reader):
+    global left
+    if left is None:
+        return buffer
+    left -= 1
+    return buffer if left >= 0 else [0.5] * 5
+
+async def main(times):
+    global left
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        transport = writer.transport
+        for _ in range(3):
+            # The transport learns how much comes at once.
+            theirs.sendall(data)
+            await reader.readexactly(len(data))
+        left = times
+        theirs.sendall(data)
+        while not transport.is_closing() and left == times:
+            await asyncio.sleep(0)
+        left = None
+        assert transport.is_closing() or bytes(buffer) == data
+        buffer.clear()
+        writer.close()
+
+asyncio.StreamReader._buffer = property(buffer_of, lambda reader, value: None)
+for times in range(1, 5):
+    impl.run(main(times))
+"""
+    )

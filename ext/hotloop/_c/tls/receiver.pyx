@@ -20,7 +20,7 @@ from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
-from hotloop._c.transports.reader_feed cimport reader_to_feed, reserve_space, wake_reader
+from hotloop._c.transports.reader_feed cimport buffer_to_feed, reader_to_feed, reserve_space, wake_reader
 
 from asyncio import constants, sslproto
 
@@ -164,8 +164,8 @@ cdef class TlsReceiver(ByteProtocol):
     ) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
-        cdef char *place = reserve_space(reader, room)
-        cdef object buffer = reader._buffer
+        cdef object buffer = buffer_to_feed(reader)
+        cdef char *place = reserve_space(buffer, room)
         # The ssl module's calls release the GIL, and run callbacks of the program's. An exported buffer cannot be
         # moved meanwhile, but the reader may get another one.
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)

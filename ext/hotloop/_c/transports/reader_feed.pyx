@@ -57,19 +57,26 @@ cdef object reader_to_feed(object protocol):
     return reader
 
 
-cdef char *reserve_space(object reader, Py_ssize_t size) except NULL:
-    """Make the reader's buffer `size` bytes longer, and return the address of these bytes.
+cdef object buffer_to_feed(object reader):
+    """`_buffer` of what reader_to_feed() has returned. To be asked once, because a program may have made it a property;
+    TypeError if that does not give a bytearray any more."""
+    cdef object buffer = buffer_of(reader)
+    if not PyByteArray_CheckExact(buffer):
+        raise TypeError(f"the reader's buffer is a {type(buffer).__name__} and no bytearray")
+    return buffer
+
+
+cdef char *reserve_space(object buffer, Py_ssize_t size) except NULL:
+    """Make a reader's buffer `size` bytes longer, and return the address of these bytes.
 
     BufferError while a memoryview of the buffer exists, as from bytearray.extend()."""
-    cdef object buffer = buffer_of(reader)
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(buffer)
     PyByteArray_Resize(buffer, before + size)
     return PyByteArray_AS_STRING(buffer) + before
 
 
-cdef int return_space(object reader, Py_ssize_t size) except -1:
-    """Make the reader's buffer `size` bytes shorter again."""
-    cdef object buffer = buffer_of(reader)
+cdef int return_space(object buffer, Py_ssize_t size) except -1:
+    """Make a reader's buffer `size` bytes shorter again."""
     byte_array_shorten(buffer, PyByteArray_GET_SIZE(buffer) - size)
     return 0
 

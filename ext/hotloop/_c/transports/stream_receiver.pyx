@@ -24,7 +24,13 @@ from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receiv
 from hotloop._c.transports.base cimport Transport
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.transports.socket_transport cimport SocketTransport
-from hotloop._c.transports.reader_feed cimport reader_to_feed, reserve_space, return_space, wake_reader
+from hotloop._c.transports.reader_feed cimport (
+    buffer_to_feed,
+    reader_to_feed,
+    reserve_space,
+    return_space,
+    wake_reader,
+)
 
 from asyncio import base_events
 
@@ -225,7 +231,7 @@ cdef class StreamReceiver(SocketTransport):
         return 0
 
     cdef int receive_stream(self) except -1:
-        cdef object reader = reader_to_feed(self.protocol)
+        cdef object reader = reader_to_feed(self.protocol), buffer = None
         cdef Py_ssize_t room = min(self.next_read_size, self.largest_read), count
         cdef bint direct = room >= DIRECT_READ
         cdef char *space = NULL
@@ -233,8 +239,9 @@ cdef class StreamReceiver(SocketTransport):
             return self.receive_plain()
         if direct:
             try:
-                space = reserve_space(reader, room)
-            except (BufferError, MemoryError):
+                buffer = buffer_to_feed(reader)
+                space = reserve_space(buffer, room)
+            except (BufferError, MemoryError, TypeError):
                 # Read into the loop's buffer instead. If data has arrived the error occurs again below, and is reported
                 # as the protocol's; if only the end of file has, there is no error.
                 direct = False
@@ -243,12 +250,12 @@ cdef class StreamReceiver(SocketTransport):
             space = self.loop.receive_buffer()
         count = socket_receive(self.usable_fd(), space, room)
         if direct:
-            return_space(reader, room - max(count, 0))
+            return_space(buffer, room - max(count, 0))
         if not self.check_read(count, room):
             return 0
         try:
             if not direct:
-                memcpy(reserve_space(reader, count), space, count)
+                memcpy(reserve_space(buffer_to_feed(reader), count), space, count)
             wake_reader(reader)
         except (SystemExit, KeyboardInterrupt):
             raise

@@ -1,5 +1,8 @@
 """Programs that override methods of asyncio.Timeout or of the loop: the compiled class does what asyncio's own does."""
 
+import asyncio
+import sys
+
 from support.comparing import outcome_of, same_on_both, turns
 
 
@@ -127,3 +130,34 @@ def test_a_deadline_that_deletes_an_attribute_when_it_is_dropped(loop):
         return raised, timeout.when()
 
     assert same_on_both(loop, use) == (True, None)
+
+
+def test_class_in_the_place_of_timeout_is_used(loop, aio, monkeypatch):
+    made = []
+
+    class Timeout(asyncio.Timeout):
+        def __init__(self, when):
+            made.append(self)
+            super().__init__(when)
+
+    async def use():
+        monkeypatch.setattr(asyncio.timeouts, "Timeout", Timeout)
+        async with aio.timeout(100) as first, aio.timeout_at(None) as second:
+            assert made == [first, second]
+        await aio.wait_for(asyncio.sleep(0), 100)
+
+    loop.run_until_complete(use())
+    assert len(made) == (3 if sys.version_info >= (3, 12) else 2)
+
+
+def test_function_in_the_place_of_timeout_is_used(loop, aio, monkeypatch):
+    calls = []
+    original = asyncio.timeout
+
+    def timeout(delay):
+        calls.append(delay)
+        return original(delay)
+
+    monkeypatch.setattr(asyncio.timeouts, "timeout", timeout)
+    loop.run_until_complete(aio.wait_for(asyncio.sleep(0), 100))
+    assert calls == ([100] if sys.version_info >= (3, 12) else [])

@@ -55,6 +55,7 @@ cdef extern from *:
     void set_cancelling(object, object) noexcept
 
 cdef extern from "Python.h":
+    PyObject *PyDict_GetItem(object, object) noexcept
     bint PyFloat_CheckExact(object)
     bint PyLong_CheckExact(object)
     double PyFloat_AS_DOUBLE(object) noexcept
@@ -64,6 +65,9 @@ from asyncio import timeouts
 
 from hotloop._asyncio.compiled_classes import compiled_class
 
+cdef object names_of_timeouts = vars(timeouts)
+cdef object AsyncioTimeout = timeouts.Timeout
+cdef object asyncio_timeout = timeouts.timeout
 cdef object CREATED = timeouts._State.CREATED
 cdef object ENTERED = timeouts._State.ENTERED
 cdef object EXPIRING = timeouts._State.EXPIRING
@@ -106,8 +110,25 @@ cdef inline bint is_plain_timeout(PyObject *timeout) noexcept:
 # wait_for.pyx uses all of it.
 
 cdef bint is_timeout_unchanged() noexcept:
-    """Whether the class Timeout is as it was made: enter_timeout() works on a new timeout then."""
-    return class_is_unchanged(&timeout_class)
+    """Whether asyncio.timeouts.timeout() makes a Timeout, and that class is as it was made. enter_timeout() works on a
+    new one then."""
+    return (
+        class_is_unchanged(&timeout_class)
+        and makes_ours()
+        and is_named("timeout", asyncio_timeout, compiled_timeout_function)
+    )
+
+
+cdef inline bint makes_ours() noexcept:
+    """Whether timeout() and timeout_at() make a Timeout."""
+    return is_named("Timeout", AsyncioTimeout, compiled_timeout)
+
+
+cdef inline bint is_named(object name, object own, object compiled) noexcept:
+    """Whether asyncio.timeouts has its own object or the compiled one under a name. A program may have put another one
+    there, which asyncio's functions find."""
+    cdef PyObject *found = PyDict_GetItem(names_of_timeouts, name)
+    return found == <PyObject *>own or found == <PyObject *>compiled
 
 
 cdef object new_timeout(object when):
@@ -301,7 +322,7 @@ cdef PyObject *aexit(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
 
 cdef PyObject *timeout_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef object loop, delay
-    if not is_single(arguments, count, keywords, "delay"):
+    if not is_single(arguments, count, keywords, "delay") or not makes_ours():
         return NULL
     delay = <object>arguments[0]
     loop = running_loop()
@@ -311,7 +332,7 @@ cdef PyObject *timeout_(PyObject **arguments, Py_ssize_t count, PyObject *keywor
 
 
 cdef PyObject *timeout_at_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not is_single(arguments, count, keywords, "when"):
+    if not is_single(arguments, count, keywords, "when") or not makes_ours():
         return NULL
     return Py_NewRef(new_timeout(<object>arguments[0]))
 
@@ -364,5 +385,7 @@ Timeout = compiled_class(
     _on_timeout=on_timeout_function,
 )
 plain_class_record(&timeout_class, Timeout)
-timeout = compiled_function(timeouts.timeout, timeout_)
+cdef object compiled_timeout = Timeout
+cdef object compiled_timeout_function = compiled_function(asyncio_timeout, timeout_)
+timeout = compiled_timeout_function
 timeout_at = compiled_function(timeouts.timeout_at, timeout_at_)

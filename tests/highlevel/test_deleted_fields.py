@@ -88,7 +88,8 @@ def test_every_attribute_may_be_deleted(name):
 
 
 # Code that deletes attributes in the middle of a call: of a flag that is asked, a loop that is compared or dropped, a
-# loop that sets a timer, a trace function, and finalizers of what the garbage collector finds at an allocation.
+# loop that sets a timer, a trace function, and finalizers of what the garbage collector finds at an allocation. And a
+# constructor that sets none.
 MEANWHILE = """
 import asyncio, contextlib, gc, sys
 import hotloop.asyncio
@@ -245,6 +246,10 @@ async def creations():
         await asyncio.create_task(create_one(allocation))
         await asyncio.sleep(0)
 
+async def constructors():
+    hotloop.asyncio.Event.__init__ = lambda event: None
+    hotloop.asyncio.Queue()
+
 async def main():
     gc.disable()
     await globals()[sys.argv[1]]()
@@ -256,7 +261,7 @@ with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner:
 """
 
 
-@pytest.mark.parametrize("name", ["queues", "groups", "creations", "traced", "iterators", "events"])
+@pytest.mark.parametrize("name", ["queues", "groups", "creations", "traced", "iterators", "events", "constructors"])
 def test_attributes_may_be_deleted_during_a_call(name):
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", MEANWHILE, name]
     # Which overwrites what is freed.

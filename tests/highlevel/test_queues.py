@@ -263,6 +263,36 @@ def test_patched_class_is_followed(loop, target, monkeypatch):
     assert calls == [3, 2]
 
 
+def test_class_in_the_place_of_event_is_used(aio, monkeypatch):
+    made = []
+
+    class Event(asyncio.Event):
+        def __init__(self):
+            made.append(self)
+            super().__init__()
+
+    monkeypatch.setattr(asyncio.locks, "Event", Event)
+    queue, heap = aio.Queue(), aio.PriorityQueue(3)
+    assert [queue._finished, heap._finished] == made
+    assert all(event.is_set() for event in made)
+
+
+@pytest.mark.parametrize("name", ["__init__", "set"])
+def test_patched_event_is_followed(aio, monkeypatch, name):
+    calls = []
+    original = getattr(asyncio.Event, name)
+
+    def patched(event):
+        calls.append(name)
+        original(event)
+
+    monkeypatch.setattr(asyncio.Event, name, patched)
+    queue = aio.Queue()
+    queue.put_nowait(1)
+    queue.task_done()
+    assert len(calls) == (1 if name == "__init__" else 2)
+
+
 def test_method_replaced_on_the_object_is_called(loop):
     async def use(module):
         queue = module.Queue()

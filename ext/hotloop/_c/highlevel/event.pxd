@@ -10,5 +10,5 @@ cdef class EventFields:
 
 
 cdef bint is_plain_event(PyObject *event) noexcept
-cdef EventFields new_event(bint value)
+cdef object new_set_event()
 cdef int set_plain_event(EventFields event) except -1

@@ -16,6 +16,7 @@ from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine,
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
+    class_is_unchanged,
     names_replaced_by_class,
     plain_class,
     plain_class_record_names,
@@ -35,6 +36,7 @@ cdef extern from *:
     #define clear_event_fields(event) FIELDS_CLEAR(EVENT, event, _waiters, _value)
     #define fill_event_fields(event) FIELDS_FILL(EVENT, event, _loop, _value)
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
+    #define set_event_value(event, value) FIELD_SET(EVENT, event, _value, value)
     #define add_event_fields(type) \\
         FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
 
@@ -56,6 +58,7 @@ cdef extern from *:
     void clear_event_fields(object) noexcept
     bint fill_event_fields(object) noexcept
     bint event_fields_are_set(object) noexcept
+    void set_event_value(object event, object value) noexcept
 
 import sys
 from asyncio import locks
@@ -104,10 +107,13 @@ cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count
     return construct_in_general(cls, arguments, count, names)
 
 
-cdef EventFields new_event(bint value):
-    """Event(); `value`: set it."""
-    cdef EventFields event = Event()
-    event._value = value
+cdef object new_set_event():
+    """An Event that is set; None: the class or a base was changed, and its constructor and set() may be any code."""
+    cdef object event
+    if not class_is_unchanged(&event_class):
+        return None
+    event = Event()
+    set_event_value(event, True)
     return event
 
 

@@ -16,7 +16,7 @@ from hotloop._c.highlevel.deque cimport (
     deque_popleft,
     deque_size,
 )
-from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_event, set_plain_event
+from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_set_event, set_plain_event
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
     call_replaced,
@@ -98,15 +98,17 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 import heapq
-from asyncio import queues
+from asyncio import locks, queues
 from collections import deque
 
 from hotloop._asyncio.compiled_classes import compiled_class
+from hotloop._c.highlevel.event import Event
 
 deque_install(deque)
 
 cdef object heappush = heapq.heappush
 cdef object heappop = heapq.heappop
+cdef object AsyncioEvent = locks.Event
 cdef object QueueEmpty = queues.QueueEmpty
 cdef object QueueFull = queues.QueueFull
 cdef object QueueShutDown = getattr(queues, "QueueShutDown", None)
@@ -346,10 +348,12 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
         return NULL
     if replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
+    if locks.Event is not AsyncioEvent and locks.Event is not Event:
+        return NULL
     found = replaced_names(arguments[0], &queue_class)
     queue = <QueueFields>arguments[0]
-    getters, putters, finished = deque_new(), deque_new(), new_event(True)
-    if not fill_queue_fields(queue):
+    getters, putters, finished = deque_new(), deque_new(), new_set_event()
+    if finished is None or not fill_queue_fields(queue):
         return NULL
     queue._maxsize = <object>arguments[1] if has_maxsize else 0
     queue._getters = getters

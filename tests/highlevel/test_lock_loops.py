@@ -197,3 +197,20 @@ def test_waiters_of_other_classes_are_asked_once(loop, kind, debug):
     asked = []
     loop.set_debug(debug)
     same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "Event", "Queue", "PriorityQueue"])
+def test_lock_whose_loop_is_deleted_takes_the_next_one(impl, loop, kind):
+    async def bind(lock):
+        return lock._get_loop() is lock._loop is asyncio.get_running_loop()
+
+    found = []
+    for module in BOTH:
+        lock = getattr(module, kind)()
+        found.append([loop.run_until_complete(bind(lock))])
+        del lock._loop
+        found[-1].append(lock._loop)
+        other = impl.new_event_loop()
+        found[-1].append(other.run_until_complete(bind(lock)))
+        other.close()
+    assert found == [[True, None, True]] * 2

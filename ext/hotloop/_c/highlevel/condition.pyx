@@ -49,7 +49,7 @@ cdef extern from *:
     #define fill_condition_fields(condition) FIELDS_FILL(CONDITION, condition, _loop, release)
     #define condition_fields_are_set(condition) FIELDS_ARE_SET(CONDITION, condition, _loop, release)
     #define add_condition_fields(type) \\
-        FIELDS_INSTALL(type, FIELD(CONDITION, _loop), FIELD(CONDITION, _lock), FIELD(CONDITION, _waiters), \\
+        FIELDS_INSTALL(type, FIELD_OR_NONE(CONDITION, _loop), FIELD(CONDITION, _lock), FIELD(CONDITION, _waiters), \\
                        FIELD(CONDITION, locked), FIELD(CONDITION, acquire), FIELD(CONDITION, release))
 
     /* Whether `method` is `function`, bound to `owner`. */

@@ -38,7 +38,7 @@ cdef extern from *:
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
     #define set_event_value(event, value) FIELD_SET(EVENT, event, _value, value)
     #define add_event_fields(type) \\
-        FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
+        FIELDS_INSTALL(type, FIELD_OR_NONE(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
 
     /* As Event() makes it. */
     #define new_event_object(type) ({ \\

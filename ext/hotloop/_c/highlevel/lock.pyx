@@ -46,7 +46,8 @@ cdef extern from *:
     #define clear_lock_fields(lock) FIELDS_CLEAR(LOCK, lock, _waiters, _locked)
     #define fill_lock_fields(lock) FIELDS_FILL(LOCK, lock, _loop, _locked)
     #define lock_fields_are_set(lock) FIELDS_ARE_SET(LOCK, lock, _loop, _locked)
-    #define add_lock_fields(type) FIELDS_INSTALL(type, FIELD(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
+    #define add_lock_fields(type) \\
+        FIELDS_INSTALL(type, FIELD_OR_NONE(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
 
     /* As Lock() makes it. */
     #define new_lock(type) ({ \\

@@ -75,7 +75,7 @@ cdef extern from *:
     #define has_usual_counters(queue) \
         (is_int(queue_field(queue, _unfinished_tasks)) && queue_field(queue, _finished) != NULL)
     #define QUEUE_FIELDS \\
-        FIELD(QUEUE, _loop), FIELD(QUEUE, _maxsize), FIELD(QUEUE, _getters), FIELD(QUEUE, _putters), \\
+        FIELD_OR_NONE(QUEUE, _loop), FIELD(QUEUE, _maxsize), FIELD(QUEUE, _getters), FIELD(QUEUE, _putters), \\
             FIELD(QUEUE, _unfinished_tasks), FIELD(QUEUE, _finished), FIELD(QUEUE, _queue)
     #if PY_VERSION_HEX >= 0x030D0000
     #define add_queue_fields(type) FIELDS_INSTALL(type, QUEUE_FIELDS, FIELD(QUEUE, _is_shutdown))

@@ -51,7 +51,7 @@ cdef extern from *:
     #define bound_is_usual(semaphore) (bound_of(semaphore) != NULL && PyLong_CheckExact(bound_of(semaphore)))
     #define set_bound(semaphore, value) Py_XSETREF(bound_of(semaphore), Py_NewRef(value))
     #define add_semaphore_fields(type) \\
-        FIELDS_INSTALL(type, FIELD(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
+        FIELDS_INSTALL(type, FIELD_OR_NONE(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
                        FIELD(SEMAPHORE, _bound_value))
 
     /* As Semaphore(value) makes it, or BoundedSemaphore(value). */

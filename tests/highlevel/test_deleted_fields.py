@@ -88,8 +88,8 @@ def test_every_attribute_may_be_deleted(name):
 
 
 # Code that deletes attributes in the middle of a call: of a flag that is asked, a loop that is compared or dropped, a
-# loop that sets a timer, a trace function, and finalizers of what the garbage collector finds at an allocation. And a
-# constructor that sets none.
+# loop that sets a timer, a trace function, and finalizers of what the garbage collector finds at an allocation. And
+# constructors that set none, or delete those of what is being made.
 MEANWHILE = """
 import asyncio, contextlib, gc, sys
 import hotloop.asyncio
@@ -250,6 +250,15 @@ async def constructors():
     hotloop.asyncio.Event.__init__ = lambda event: None
     hotloop.asyncio.Queue()
 
+async def inner_constructors():
+    def lose_unfinished(*arguments):
+        for each in gc.get_objects():
+            if type(each).__name__ == "_AsCompletedIterator":
+                lose(each, "_done")
+
+    hotloop.asyncio.Queue.__init__ = lose_unfinished
+    hotloop.asyncio.as_completed([asyncio.sleep(0)])
+
 async def main():
     gc.disable()
     await globals()[sys.argv[1]]()
@@ -261,7 +270,9 @@ with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner:
 """
 
 
-@pytest.mark.parametrize("name", ["queues", "groups", "creations", "traced", "iterators", "events", "constructors"])
+@pytest.mark.parametrize(
+    "name", ["queues", "groups", "creations", "traced", "iterators", "events", "constructors", "inner_constructors"]
+)
 def test_attributes_may_be_deleted_during_a_call(name):
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", MEANWHILE, name]
     # Which overwrites what is freed.

@@ -308,14 +308,14 @@ cdef bint are_usual(object given, object loop) except -1:
 
 
 cdef object new_iterator(object given, object timeout, object loop, ReadyQueue queue, object caller):
-    cdef object made = plain_class_new(&iterator_class), each, context, handle
+    cdef object done = Queue(), made = plain_class_new(&iterator_class), each, context, handle
     cdef IteratorFields iterator = made
     cdef CompletionCallback callback
     cdef Future future
     cdef set todo = set()
     fill_iterator_fields(iterator)
     iterator._cur_task = caller
-    iterator._done = Queue()
+    iterator._done = done
     for each in set(given):
         todo.add(each if isinstance(each, Future) else new_task(each, loop, queue, None, None, False))
     context = shared_context(None)

@@ -93,20 +93,26 @@ def receiver(loop, fd, kind):
     return key and key.data[kind == "writer"]
 
 
+class LateLoop(LateMethods, asyncio.SelectorEventLoop):
+    pass
+
+
 class LateAsyncio:
-    class new_event_loop(LateMethods, asyncio.SelectorEventLoop):
-        pass
+    new_event_loop = LateLoop
+
+
+class MendedLoop(asyncio.SelectorEventLoop):
+    """asyncio's, but a cancelled sock_sendfile() leaves another operation's writer."""
+
+    def _sock_add_cancellation_callback(self, future, sock):
+        def ended(_):
+            if future.cancelled() and sock.fileno() != -1:
+                writer = receiver(self, sock.fileno(), "writer")
+                if writer is not None and writer._args[:1] == (future,):
+                    self.remove_writer(sock)
+
+        future.add_done_callback(ended)
 
 
 class MendedAsyncio:
-    class new_event_loop(asyncio.SelectorEventLoop):
-        """A cancelled sock_sendfile() leaves another operation's writer: see docs/differences.md."""
-
-        def _sock_add_cancellation_callback(self, future, sock):
-            def ended(_):
-                if future.cancelled() and sock.fileno() != -1:
-                    writer = receiver(self, sock.fileno(), "writer")
-                    if writer is not None and writer._args[:1] == (future,):
-                        self.remove_writer(sock)
-
-            future.add_done_callback(ended)
+    new_event_loop = MendedLoop

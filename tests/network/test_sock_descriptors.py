@@ -20,6 +20,13 @@ def new_pair():
     return ends
 
 
+def new_pair_at(fd):
+    """A new pair, whose first socket has got the number of one that was closed."""
+    one, other = sorted(new_pair(), key=lambda end: end.fileno() != fd)
+    assert one.fileno() == fd
+    return one, other
+
+
 def test_a_socket_opened_in_the_turn_in_which_the_one_with_its_number_was_closed(loop):
     async def main():
         one, other = new_pair()
@@ -89,11 +96,8 @@ def test_the_file_of_a_closed_socket_lives_on(loop):
         fd = one.fileno()
         with one.dup() as duplicate, other:
             one.close()
-            new, peer = new_pair()
+            new, peer = new_pair_at(fd)
             with new, peer:
-                if new.fileno() != fd:
-                    new, peer = peer, new
-                assert new.fileno() == fd
                 waiting = await started(loop.sock_recv(new, 100))
                 other.send(b"for the duplicate")
                 await settle()
@@ -115,11 +119,8 @@ def test_an_operation_whose_socket_is_closed_waits_until_it_is_cancelled(loop, t
         waiting = await started(loop.sock_recv(one, 100))
         one.close()
         other.close()
-        new, peer = new_pair()
+        new, peer = new_pair_at(fd)
         with new, peer:
-            if new.fileno() != fd:
-                new, peer = peer, new
-            assert new.fileno() == fd
             if taken_by == "an operation":
                 taking = await started(loop.sock_recv(new, 100))
             else:
@@ -153,11 +154,8 @@ def test_the_wait_beside_a_callback_ends_when_another_socket_has_the_number(loop
         waiting = await started(loop.sock_sendall(one, b"unsent"))
         one.close()
         other.close()
-        new, peer = new_pair()
+        new, peer = new_pair_at(fd)
         with new, peer:
-            if new.fileno() != fd:
-                new, peer = peer, new
-            assert new.fileno() == fd
             if removed_by == "remove_writer()":
                 with pytest.raises(FileNotFoundError):
                     loop.remove_writer(fd)
@@ -185,11 +183,8 @@ def test_a_callback_is_added_where_another_socket_had_one_for_the_other_event(lo
         loop.add_reader(one, calls.append, "readable")
         one.close()
         other.close()
-        new, peer = new_pair()
+        new, peer = new_pair_at(fd)
         with new, peer:
-            if new.fileno() != fd:
-                new, peer = peer, new
-            assert new.fileno() == fd
             peer.send(b"for the new one")
             with pytest.raises(FileNotFoundError):
                 loop.add_writer(new, calls.append, "writable")

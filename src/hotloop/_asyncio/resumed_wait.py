@@ -23,7 +23,7 @@ def refused_wait(condition: Any, error: BaseException) -> Coroutine[Any, Any, bo
 
 
 class _StandIn:
-    """What both have in common."""
+    """A condition as asyncio's wait() sees it."""
 
     def __init__(self, condition: Any, error: BaseException | None) -> None:
         self._condition = condition
@@ -45,14 +45,14 @@ class _StandIn:
 
 
 class _Refused(_StandIn):
-    """A condition as wait() sees it: its loop makes no future."""
+    """The loop makes no future."""
 
     def create_future(self) -> None:
         self._raise_error()
 
 
 class _HalfWaited(_StandIn):
-    """A condition as wait() sees it: unlocked and waited for already."""
+    """Unlocked and waited for already."""
 
     def __init__(self, condition: Any, waiter: "Future[bool] | None", error: BaseException | None) -> None:
         super().__init__(condition, error)

@@ -197,15 +197,16 @@ def _signal_named(text: str) -> int:
     return signal.Signals[name]
 
 
-_dumping_all: set[bool] = set()
-"""Not empty while _dump_all() is on the stack."""
+_dumping_all = False
+"""Whether _dump_all() is on the stack."""
 
 
 def _dump_all(_signum: int, _frame: FrameType | None) -> None:
     """Write the tasks of all open loops of hotloop's: a handler like TaskDump's."""
+    global _dumping_all
     if _dumping_all:
         return
-    _dumping_all.add(True)
+    _dumping_all = True
     try:
         from hotloop.loop import alive
 
@@ -214,4 +215,4 @@ def _dump_all(_signum: int, _frame: FrameType | None) -> None:
     except Exception:
         logger.exception("the tasks could not be written")
     finally:
-        _dumping_all.clear()
+        _dumping_all = False

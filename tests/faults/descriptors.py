@@ -76,11 +76,16 @@ class Pipes(Scenario):
             try:
                 outgoing, _ = await self.loop.connect_write_pipe(asyncio.BaseProtocol, target)
                 try:
-                    outgoing.write(self.SENT[:300])
-                    outgoing.write(self.SENT[300:])
+                    try:
+                        outgoing.write(self.SENT[:300])
+                        outgoing.write(self.SENT[300:])
+                    finally:
+                        outgoing.close()
+                    received = await reader.read(-1)
                 finally:
-                    outgoing.close()
-                received = await reader.read(-1)
+                    # Before its file is closed, whose number another file gets then.
+                    if outgoing.get_write_buffer_size():
+                        outgoing.abort()
             finally:
                 incoming.close()
                 await asyncio.sleep(0)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,10 +29,6 @@ Number = TypeVar("Number", int, float)
 
 def _leave(signal_number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
-
-
-def _terminate(signal_number: int, frame: object) -> None:
-    raise SystemExit(TERMINATED)
 
 
 # Importing takes a while (aiohttp above all), and before run() takes over there is nothing to tidy up: Ctrl-C then
@@ -184,14 +181,26 @@ def run(function: Callable[[], int]) -> NoReturn:
 
     Ctrl-C and SIGTERM become exceptions, so that whatever was started is ended on the way out.
     """
-    signal.signal(signal.SIGTERM, _terminate)
+    terminated = False
+
+    def terminate(signal_number: int, frame: FrameType | None) -> None:
+        nonlocal terminated
+        terminated = True
+        at_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(at_ctrl_c) or at_ctrl_c is signal.default_int_handler:
+            raise SystemExit(TERMINATED)
+        # asyncio.run()'s, which cancels the main task. An exception would end the task that happens to run, and if that
+        # is a library's, nobody may fetch it from there.
+        at_ctrl_c(signal.SIGINT, frame)
+
+    signal.signal(signal.SIGTERM, terminate)
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         status = function()
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        status = TERMINATED if terminated else INTERRUPTED
     except (UserError, OSError) as error:
         print(f"{Path(sys.argv[0]).name}: {reason(error)}", file=sys.stderr)
         status = 1

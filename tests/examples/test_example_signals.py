@@ -6,6 +6,7 @@ import signal
 import pytest
 from example_programs import (
     CRAWLER,
+    EXAMPLES,
     LOOP_STAGE,
     SECONDS_BEFORE_A_PROGRAM_HANGS,
     STAGES,
@@ -47,6 +48,24 @@ def test_crawler(impl, programs, number):
     assert process.returncode == 128 + number
     site.kill()
     programs.assert_all_gone()
+
+
+def test_sigterm_while_a_task_runs_that_nobody_awaits(impl, programs, tmp_path):
+    """As those of a library: an exception in it would be reported as never retrieved."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        "import asyncio, os, signal, common\n"
+        "async def of_a_library():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "async def main():\n"
+        "    task = asyncio.create_task(of_a_library())\n"
+        "    await asyncio.sleep(60)\n"
+        "common.run(lambda: asyncio.run(main()))\n"
+    )
+    process = programs.start(program, on=impl.name)
+    assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
+    assert process.returncode == 143
 
 
 @pytest.mark.parametrize("stage", ["01_blocking.py", LOOP_STAGE])

@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import os
 from collections.abc import Callable
-from types import MethodType
 from typing import Any, TypeVar
 
 from hotloop._asyncio.mixin import Behind
@@ -118,8 +117,7 @@ class NameResolver(Behind):  # type: ignore[misc]
         super()._do_shutdown(future)
 
     def _run_in_executor_is_replaced(self) -> bool:
-        run = self.run_in_executor
-        return not isinstance(run, MethodType) or run.__func__ is not type(self)._own_run_in_executor
+        return getattr(self.run_in_executor, "__func__", None) is not type(self)._own_run_in_executor
 
     def _resolves_in_name_threads(self) -> bool:
         """False if names must take asyncio's way, into the default executor, or to the error that it raises."""

@@ -12,8 +12,8 @@ watchdog has overslept by the limit or more, it assumes that the callback which 
 import asyncio
 import dataclasses
 import logging
-import math
 import os
+import sys
 import threading
 import traceback
 import weakref
@@ -230,7 +230,7 @@ def check_limit(after: float) -> None:
     """Raise TypeError or ValueError unless `after` is a positive, finite number of seconds."""
     if not isinstance(after, int | float) or isinstance(after, bool):
         raise TypeError(f"a limit for stalls must be a number of seconds, not {after!r}")
-    if not 0 < after < math.inf:
+    if not 0 < after <= sys.float_info.max:
         raise ValueError(f"a limit for stalls must be positive and finite, not {after!r}")
 
 

@@ -1,6 +1,6 @@
 """Checks of the numbers that a test passes to its loop, its clock and its network."""
 
-from math import isfinite
+import sys
 from typing import Any
 
 
@@ -8,7 +8,8 @@ def check_number(name: str, value: Any, what: str) -> None:
     """Raise TypeError unless the value of `name` is a number, of `what`; ValueError for NaN and infinity."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of {what}, not {value!r}")
-    if not isfinite(value):
+    # An int may be greater.
+    if not abs(value) <= sys.float_info.max:
         raise ValueError(f"{name} must be finite, not {value!r}")
 
 

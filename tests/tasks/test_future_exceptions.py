@@ -245,3 +245,34 @@ def test_futures_and_tasks_leave_no_entries_of_their_own(impl, loop):
         expected = runner.run(of_waits(make_future, asyncio.ensure_future, asyncio.Future, asyncio.Task))
     found = loop.run_until_complete(of_waits(loop.create_future, asyncio.ensure_future, impl.Future, impl.Task))
     assert found == expected
+
+
+class MadeOtherwise(Exception):
+    def __new__(cls, *arguments):
+        return 5
+
+
+class NoException:
+    """isinstance() says that it is a ZeroDivisionError."""
+
+    __class__ = property(lambda self: ZeroDivisionError)
+
+
+def some_traceback():
+    try:
+        raise KeyError
+    except KeyError as error:
+        return error.__traceback__
+
+
+@pytest.mark.filterwarnings("ignore:the .type, exc, tb. signature of throw")
+@pytest.mark.parametrize("with_traceback", [False, True])
+def test_what_is_no_exception_is_not_thrown(impl, loop, with_traceback):
+    """Whatever its class says, and whatever an exception's class makes."""
+    rest = (some_traceback(),) if with_traceback else ()
+    with pytest.raises(TypeError, match="should have returned an instance of BaseException, not int"):
+        impl.Future(loop=loop).__await__().throw(MadeOtherwise, None, *rest)
+    value = NoException()
+    with pytest.raises(ZeroDivisionError) as caught:
+        impl.Future(loop=loop).__await__().throw(ZeroDivisionError, value, *rest)
+    assert type(caught.value) is ZeroDivisionError and caught.value.args[0] is value

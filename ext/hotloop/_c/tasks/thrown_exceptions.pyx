@@ -28,8 +28,13 @@ cdef object exception_to_throw(object kind, object value, object traceback):
     if traceback is not None and not isinstance(traceback, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback")
     if is_exception_class(kind):
-        if not isinstance(value, kind):
+        if not is_exception(value) or not isinstance(value, kind):
             value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+            if not is_exception(value):
+                # The class has a __new__() of its own.
+                raise TypeError(
+                    f"calling {kind!r} should have returned an instance of BaseException, not {type(value).__name__}"
+                )
     elif is_exception(kind):
         if value is not None:
             raise TypeError("instance exception may not have a separate value")

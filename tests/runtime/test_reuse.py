@@ -281,3 +281,24 @@ def test_timers_do_not_count_towards_the_next_collection(loop):
         del handle
         # Nor does their end make room for other objects that the collector does not count.
         assert gc.get_count()[0] >= before
+
+
+def test_a_handle_that_a_finalizer_has_found_is_not_used_again(loop):
+    """As tools that look for leaks find what the garbage collector knows."""
+
+    class Callback:
+        def __call__(self):
+            pass
+
+        def __del__(self):
+            found.extend(each for each in gc.get_objects() if type(each) is kind)
+
+    found, called = [], []
+    kind = type(loop.call_soon(Callback()))
+    run_once(loop)
+    handles = [loop.call_soon(called.append, turn) for turn in AGAIN]
+    assert not any(each is handle for each in found for handle in handles)
+    for each in found:
+        each.cancel()
+    run_once(loop)
+    assert called == [*AGAIN]

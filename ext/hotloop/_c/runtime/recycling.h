@@ -193,10 +193,10 @@ static inline int free_list_accepts(const free_list *list, PyObject *object)
 }
 
 /* Steals the reference to an object that the list has accepted and that is empty now. Emptying it may have run code
- * that has taken the last room. */
+ * that has taken the last room, or that has found the object among the garbage collector's. */
 static inline void free_list_release(free_list *list, PyObject *object)
 {
-    if (list->count < FREE_LIST_CAPACITY) {
+    if (list->count < FREE_LIST_CAPACITY && Py_REFCNT(object) == 1) {
         PyObject_GC_UnTrack(object);
         list->kept[list->count++] = object;
     } else {

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 CLASSES = {
+    "poller.descriptor_callbacks": ["CallbackWatcher"],
     "network.socket_operation": ["SocketOperation", "SocketWatcher"],
     "tls.protocol": ["TlsProtocol"],
     "tls.transport": ["SSLTransport"],

@@ -8,9 +8,11 @@ serial line is read and written through the same one.
 """
 
 cimport cython
+from cpython.object cimport PyTypeObject
 
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, push
 
@@ -227,3 +229,6 @@ cdef int detach_if_unused(PollerSelector poller, int fd) except -1:
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).interest() == 0:
         poller.detach(fd)
     return 0
+
+
+remove_constructor(<PyTypeObject *>CallbackWatcher)

@@ -174,6 +174,30 @@ def test_a_subclass_that_forgets_its_base(impl, loop):
         assert asyncio.isfuture(future)
 
 
+@pytest.mark.only("c", reason="a coroutine cannot be given to the other tasks later")
+@pytest.mark.parametrize("use", [lambda future: future._callbacks, lambda future: future.remove_done_callback(print)])
+def test_a_task_without_a_context_waits_by_callback(impl, loop, use):
+    """In debug mode tasks wait by callbacks."""
+
+    class Task(impl.Task):
+        def __init__(self):
+            with contextlib.suppress(TypeError):
+                super().__init__(3, loop=loop)
+
+    async def awaits():
+        return await future
+
+    loop.set_debug(True)
+    future = impl.Future(loop=loop)
+    task = Task()
+    task._coro = awaits()
+    loop.call_soon(task._step)
+    loop.run_until_complete(asyncio.sleep(0))
+    use(future)
+    future.set_result(1)
+    assert loop.run_until_complete(task) == 1
+
+
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="CPython 3.15 refuses to initialise a future twice")
 def test_initialising_twice_is_refused(impl, loop):
     future = impl.Future(loop=loop)

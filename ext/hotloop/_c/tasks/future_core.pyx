@@ -209,8 +209,15 @@ cdef class FutureCore(Runnable):
         cdef PyObject *task = waiting_task(waiting_behind(callback))
         cdef object_section section
         section_enter(&section, self)
-        # None can be added, and fails when it is called, but in `first` it stands for no callback.
-        if self.state == PENDING and self.first is None and self.others is None and callback is not None:
+        # None can be added, and fails when it is called, but in `first` it stands for no callback. A task that was not
+        # initialised has None for a context, which in `first_context` stands for a Runnable.
+        if (
+            self.state == PENDING
+            and self.first is None
+            and self.others is None
+            and callback is not None
+            and context is not None
+        ):
             self.first = callback
             self.first_context = context
             self.awaited_by = task

@@ -89,3 +89,38 @@ def test_removals_are_asyncios_whatever_the_comparisons_do(impl, loop, more):
                 actual = list(counts_of_removals(impl.Future(loop=loop), acts, more, chosen))
                 wanted = list(counts_of_removals(asyncio.Future(loop=loop), acts, more, chosen))
                 assert actual == wanted, (acts, chosen)
+
+
+@pytest.mark.only("c", "python", reason="asyncio's own crashes, too")
+def test_a_finalizer_that_completes_the_future_while_its_callbacks_are_listed(impl):
+    """Up to CPython 3.11 the garbage collector may run wherever an object is made."""
+    impl.run_script("""
+import asyncio, gc
+
+class Garbage:
+    def __init__(self, loop, future):
+        self.loop, self.future, self.itself = loop, future, self
+
+    def __del__(self):
+        self.future.set_result(None)
+        self.loop._ready.clear()
+
+async def waits(future):
+    await future
+
+loop = impl.new_event_loop()
+loop.set_exception_handler(lambda loop, context: None)
+for threshold in range(1, 15):
+    future = loop.create_future()
+    coroutine = waits(future)
+    loop.create_task(coroutine)
+    loop.run_until_complete(asyncio.sleep(0))
+    gc.collect()
+    Garbage(loop, future)
+    gc.set_threshold(threshold)
+    future._callbacks
+    gc.set_threshold(700)
+    coroutine.close()
+    gc.collect()
+loop.close()
+""")

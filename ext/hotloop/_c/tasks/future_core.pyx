@@ -337,14 +337,17 @@ cdef class FutureCore(Runnable):
     cdef list entries(self):
         """All callbacks and waiters, as a list of (callback, context)."""
         cdef list found = []
+        cdef object first
         cdef object_section section
         section_enter(&section, self)
         try:
-            if self.first is not None:
+            # Kept, because making a tuple may run the garbage collector, and thus code that completes the future.
+            first = self.first
+            if first is not None:
                 if self.first_context is None:
-                    found.append((<Runnable>self.first).done_callback())
+                    found.append((<Runnable>first).done_callback())
                 else:
-                    found.append((self.first, self.first_context))
+                    found.append((first, self.first_context))
             for entry in self.others or ():
                 found.append(entry if type(entry) is tuple else (<Runnable>entry).done_callback())
         finally:

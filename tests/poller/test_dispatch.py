@@ -4,6 +4,7 @@ delivered."""
 import asyncio
 import collections
 import os
+import selectors
 import socket
 import sys
 
@@ -300,3 +301,26 @@ def test_an_event_whose_turn_the_program_drops_comes_again(loop, channel, kind, 
             loop.run_until_complete(until(lambda: received() == b"datamore"))
         close()
         loop.run_until_complete(settle())
+
+
+def test_a_key_whose_data_changes(loop):
+    """A program that runs the loop itself passes _process_events() any objects for keys."""
+
+    class Key:
+        fd = fileobj = 0
+
+        @property
+        def data(self):
+            return next(answers, (None, None))
+
+    async def main():
+        ours, theirs = connected_sockets(KINDS[0])
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        nonlocal answers
+        answers = iter([loop._selector.get_key(ours.fileno()).data])
+        loop._process_events([(Key(), selectors.EVENT_READ)])
+        transport.close()
+        theirs.close()
+
+    answers = iter(())
+    loop.run_until_complete(main())

@@ -324,10 +324,12 @@ cdef class Polling(TaskCreation):
         """Queue the callbacks for what select() returned: for code that runs the loop itself."""
         foreign = []
         for key, happened in event_list:
-            if isinstance(key.data, Watcher):
+            # Asked for once: a key of the program's may answer differently the next time.
+            data = key.data
+            if isinstance(data, Watcher):
                 try:
                     # select() does not say whether one read takes all there is.
-                    (<Watcher>key.data).on_events(<int>happened | POLLER_MORE)
+                    (<Watcher>data).on_events(<int>happened | POLLER_MORE)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:

@@ -324,3 +324,32 @@ def test_a_key_whose_data_changes(loop):
 
     answers = iter(())
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_finalizer_that_closes_the_loop_while_a_reader_is_added(impl, debug):
+    """Up to CPython 3.11 the garbage collector may run wherever an object is made; in debug mode in any version."""
+    impl.run_script(f"""
+import contextlib, gc, socket
+
+class Garbage:
+    def __init__(self, loop):
+        self.loop, self.itself = loop, self
+
+    def __del__(self):
+        self.loop.close()
+
+ours, theirs = socket.socketpair()
+with ours, theirs:
+    for threshold in range(1, 40):
+        loop = impl.new_event_loop()
+        loop.set_debug({debug})
+        gc.collect()
+        Garbage(loop)
+        gc.set_threshold(threshold)
+        with contextlib.suppress(AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            loop.add_reader(ours.fileno(), print)
+        gc.set_threshold(700)
+        loop.close()
+        gc.collect()
+""")

@@ -33,6 +33,7 @@ from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debu
 from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
 from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch, send_all_early
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
@@ -518,13 +519,15 @@ cdef class LoopCore(Polling):
 
     cdef Handle add_descriptor_callback(self, object fd, int event, object callback, tuple args, object context):
         """Call `callback` at each `event`; it takes the place of an earlier callback for that, which is cancelled."""
+        # Kept, because making the handle may run the garbage collector, and thus code that closes the loop.
+        cdef PollerSelector poller = self.poller
         cdef Handle handle
         self.check_open()
         refuse_other_threads(self)
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.record_source_traceback()
-        return add_callback(self.poller, self.ready, fd, event, handle)
+        return add_callback(poller, self.ready, fd, event, handle)
 
     # -- the buffer for receiving --------------------------------------------------------------------------------------
 

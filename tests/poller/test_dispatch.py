@@ -353,3 +353,34 @@ with ours, theirs:
         loop.close()
         gc.collect()
 """)
+
+
+@pytest.mark.only("c", reason="the others have no selector of their own")
+def test_a_metaclass_that_replaces_the_selector_when_it_is_asked_for_select(impl):
+    impl.run_script(
+        """
+import gc
+
+class Meta(type(impl.DefaultSelector)):
+    def __getattribute__(cls, name):
+        if name == "select" and replacements:
+            loop._selector = replacements.pop()
+            gc.collect()
+        return super().__getattribute__(name)
+
+class Selector(impl.DefaultSelector, metaclass=Meta):
+    pass
+
+replacements = []
+loop = impl.new_event_loop()
+loop._selector.close()
+loop._selector = Selector()
+replacements.append(impl.DefaultSelector())
+for _ in range(2):
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+loop.close()
+""",
+        "-X",
+        "dev",
+    )  # whose allocator overwrites what is freed

@@ -113,9 +113,11 @@ cdef class Polling(TaskCreation):
 
     cdef int poll_selector(self, double wait) except -1:
         """End the slice, and queue the callbacks of ready I/O. `wait`: for how many seconds; -1: without limit."""
+        # Kept, because a metaclass's code may answer what the selector's select() is, and replace the selector.
+        cdef PollerSelector poller = self.poller
         self.end_slice()
         self.metrics.waiting = wait != 0
-        if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
+        if poller is not None and self.process_events_is_original and poller.select_is_original():
             return self.poll_natively(wait)
         return self.poll_as_asyncio(wait)
 

@@ -75,6 +75,44 @@ def test_a_task_that_gives_itself_another_loop(impl, loop, by_hand):
 
 
 @again
+@pytest.mark.only("c", reason="asyncio's own tasks have no method for a step")
+def test_a_task_that_a_finalizer_begins_anew_while_its_step_is_queued(impl):
+    """Up to CPython 3.11 the garbage collector may run wherever an object is made."""
+    impl.run_script("""
+import asyncio, contextvars, gc
+
+class Garbage:
+    def __init__(self, task):
+        self.task, self.itself = task, self
+
+    def __del__(self):
+        if not self.task.done():
+            self.task.__init__(asyncio.sleep(0), loop=loop, context=contextvars.Context())
+
+class Yields:
+    def __await__(self):
+        yield 3
+
+async def awaits():
+    await Yields()
+
+loop = impl.new_event_loop()
+loop.set_exception_handler(lambda loop, context: None)
+for threshold in range(1, 15):
+    task = impl.Task(awaits(), loop=loop)
+    gc.collect()
+    Garbage(task)
+    gc.set_threshold(threshold)
+    task._step()
+    gc.set_threshold(700)
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+    gc.collect()
+loop.close()
+""")
+
+
+@again
 def test_a_task_begins_anew(impl, loop):
     async def returns(value):
         await asyncio.sleep(0)

@@ -75,12 +75,15 @@ cdef class TaskCore(Future):
         return self.call_soon_step()
 
     cdef int call_soon_step(self) except -1:
-        self.loop.call_soon(self._step, context=self.context)
+        # Kept, as below: the loop may be any, and Cython hands a field on without a reference of the call's own.
+        cdef object context = self.context
+        self.loop.call_soon(self._step, context=context)
         return 0
 
     cdef int schedule_throw(self, object error) except -1:
         """Raise `error` into the coroutine at the next step."""
-        self.loop.call_soon(self._step, error, context=self.context)
+        cdef object context = self.context
+        self.loop.call_soon(self._step, error, context=context)
         return 0
 
     cdef tuple done_callback(self):
@@ -113,14 +116,15 @@ cdef class TaskCore(Future):
     cdef int run_like_handle(self) except -1:
         """Run a step by the run() method of the task's context, which is no Context, as an asyncio.Handle would."""
         self.check_runnable()       # the collector may have cleared the task since it was queued
-        cdef object before = self.queue.entered_task
+        cdef object before = self.queue.entered_task, awaited
         if before is not None:
             self.queue.entered_task = None
             leave_task(self.loop, before)
-        if self.fut_waiter is None:
+        awaited = self.fut_waiter
+        if awaited is None:
             self.context.run(self._step)
         else:
-            self.context.run(self._wakeup, self.fut_waiter)
+            self.context.run(self._wakeup, awaited)
         return 0
 
     cdef object error_of_awaited(self):
@@ -307,11 +311,13 @@ cdef class TaskCore(Future):
 
     cdef int wait_on_foreign_future(self, object awaited, object blocking) except -1:
         """A future of a subclass, or of any class that follows the protocol."""
+        cdef object context
         get_loop = getattr(awaited, "get_loop", None)
         if self.rejects_awaited(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
             return 0
         awaited._asyncio_future_blocking = False
-        awaited.add_done_callback(self._wakeup, context=self.context)
+        context = self.context
+        awaited.add_done_callback(self._wakeup, context=context)
         set_waiter(self, awaited)
         if self.must_cancel:
             self.cancel_awaited()

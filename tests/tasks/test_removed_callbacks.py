@@ -124,3 +124,32 @@ for threshold in range(1, 15):
     gc.collect()
 loop.close()
 """)
+
+
+@pytest.mark.parametrize("removed", ["print", "lambda: None"])
+def test_a_finalizer_that_completes_the_future_while_a_callback_is_removed(impl, removed):
+    impl.run_script(f"""
+import gc
+
+class Garbage:
+    def __init__(self, future):
+        self.future, self.itself = future, self
+
+    def __del__(self):
+        self.future.set_result(None)
+
+loop = impl.new_event_loop()
+for callbacks in (print, id), (print, id, print, len), (id, len, print):
+    for threshold in range(1, 15):
+        future = loop.create_future()
+        for callback in callbacks:
+            future.add_done_callback(callback)
+        gc.collect()
+        Garbage(future)
+        gc.set_threshold(threshold)
+        future.remove_done_callback({removed})
+        gc.set_threshold(700)
+        gc.collect()
+        loop._ready.clear()
+loop.close()
+""")

@@ -285,9 +285,13 @@ cdef class FutureCore(Runnable):
             section_leave(&section)
 
     cdef Py_ssize_t remove_others(self, object fn) except? -1:
-        cdef list kept = []
-        cdef Py_ssize_t count = len(self.others), index = 0
+        cdef list kept = [], others
+        cdef Py_ssize_t count, index = 0
         cdef object entry
+        if self.others is None:
+            # Making a list may run the garbage collector, and thus code that completes the future.
+            return 0
+        count = len(self.others)
         if count == 1:
             if not entry_equals(self.others[0], fn):
                 return 0
@@ -301,9 +305,11 @@ cdef class FutureCore(Runnable):
         if not kept or self.others is None:
             self.others = None
             return count
-        count = len(self.others)
+        others = self.others
+        count = len(others)
         if len(kept) != count:
-            self.others[:] = kept
+            # Of the list that is kept here, because making a slice may run the collector, too.
+            others[:] = kept
         return count - len(kept)
 
     cdef bint stop_waiting(self, Runnable waiter) except -1:

@@ -8,6 +8,7 @@ import pytest
 
 CLASSES = {
     "poller.descriptor_callbacks": ["CallbackWatcher"],
+    "network.child_process": ["ProcessWatcher"],
     "network.socket_operation": ["SocketOperation", "SocketWatcher"],
     "tls.protocol": ["TlsProtocol"],
     "tls.transport": ["SSLTransport"],

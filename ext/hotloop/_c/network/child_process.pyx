@@ -9,9 +9,11 @@ Source: pidfd_open(2), waitid(2); asyncio/unix_events.py, _PidfdChildWatcher and
 
 cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.scheduler.handles cimport copy_current_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.system.os_errors cimport os_error
@@ -230,3 +232,6 @@ cdef bint program_set_child_watcher() except -1:
         return False
     watcher = getattr(asyncio.get_event_loop_policy(), "_watcher", None)
     return watcher is not None and type(watcher) not in ASYNCIO_WATCHERS
+
+
+remove_constructor(<PyTypeObject *>ProcessWatcher)

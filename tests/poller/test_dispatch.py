@@ -384,3 +384,28 @@ loop.close()
         "-X",
         "dev",
     )  # whose allocator overwrites what is freed
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "datagram"])
+def test_events_of_a_transport_that_was_closed_meanwhile(loop, kind):
+    """A program that runs the loop itself may pass them to _process_events() late, and again."""
+
+    async def main():
+        if kind == "datagram":
+            ours, theirs = (socket.socket(type=socket.SOCK_DGRAM) for _ in range(2))
+            ours.bind(("127.0.0.1", 0))
+            theirs.connect(ours.getsockname())
+            transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours)
+        else:
+            ours, theirs = connected_sockets(kind)
+            transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        theirs.send(b"data")
+        events = loop._selector.select(1)
+        assert events
+        transport.abort()
+        await settle()
+        loop._process_events(events)
+        await settle()
+        theirs.close()
+
+    loop.run_until_complete(main())

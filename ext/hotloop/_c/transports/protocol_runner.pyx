@@ -173,7 +173,8 @@ cdef class ProtocolRunner(Watcher):
 
     cdef int on_events(self, int events) except -1:
         self.events |= events
-        if not self.queued:
+        # A program that runs the loop itself may pass on what select() returned before the transport was closed.
+        if not self.queued and self.loop is not None:
             push(self.loop.ready, self)
             self.queued = True
         return 0

@@ -69,7 +69,7 @@ cdef class StreamReceiver(SocketTransport):
         return 0
 
     cdef int on_events(self, int events) except -1:
-        if not self.edge_triggered and events & POLLER_READ and not self.reading:
+        if not self.edge_triggered and events & POLLER_READ and not self.reading and self.loop is not None:
             # Reading was paused while the socket was also registered for writing: the kernel would report reads again
             # and again.
             self.update_interest()

@@ -282,3 +282,34 @@ def test_a_cycle_through_the_context_of_timers_of_a_dropped_loop(impl):
         loops.clear()
         gc.collect()
     assert reference() is None
+
+
+@pytest.mark.only("c", reason="the others' timers have a context from the beginning")
+def test_a_finalizer_that_sets_the_timer_for_which_a_context_is_made(impl):
+    """Up to CPython 3.11 the garbage collector may run wherever an object is made."""
+    impl.run_script("""
+import contextvars, gc
+
+class Garbage:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        loop._scheduled = [timer]
+
+loop = impl.new_event_loop()
+# Afterwards the interpreter has no memory for contexts left over, and so lets the collector run.
+contexts = [contextvars.copy_context() for _ in range(1000)]
+for threshold in range(1, 15):
+    timer = impl.TimerHandle.__new__(impl.TimerHandle)
+    gc.collect()
+    Garbage()
+    gc.set_threshold(threshold)
+    loop._scheduled = [timer]
+    gc.set_threshold(700)
+    gc.collect()
+    assert loop._scheduled == [timer], threshold
+    timer._scheduled = False
+    assert loop._scheduled == [], threshold
+loop.close()
+""")

@@ -104,7 +104,9 @@ cdef class TimerQueue:
         cdef object_section section
         section_enter(&section, self)
         try:
-            insert_in_section(self, handle, deadline)
+            # Else code that ran while the context was made has found the handle, and has put it here.
+            if handle.timers is None:
+                insert_in_section(self, handle, deadline)
         finally:
             section_leave(&section)
         return 0

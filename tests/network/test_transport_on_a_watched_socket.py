@@ -2,8 +2,10 @@
 wait beside a transport is refused."""
 
 import asyncio
+import gc
 import os
 import socket
+import warnings
 from multiprocessing.connection import Connection
 
 import pytest
@@ -326,3 +328,28 @@ def test_data_that_was_reported_before_the_transport_was_made_is_not_the_transpo
         transport.close()
 
     loop.run_until_complete(asyncio.wait_for(main(), 60))
+
+
+def test_a_file_closes_the_loop_that_asks_for_its_number(impl, pair):
+    class File:
+        def fileno(self):
+            loop.close()
+            return pair[0].fileno()
+
+    loop = impl.new_event_loop()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.add_reader(File(), int)
+
+
+@pytest.mark.only("c", reason="asyncio's _make_socket_transport() does not call it")
+def test_a_loop_that_closes_when_a_socket_gets_its_transport(impl, pair):
+    class Closing(impl.EventLoop):
+        def _ensure_fd_no_transport(self, fd):
+            self.close()
+
+    with warnings.catch_warnings():
+        # asyncio's transport, which it gets then.
+        warnings.simplefilter("ignore", ResourceWarning)
+        with pytest.raises(RuntimeError, match="closed"):
+            Closing()._make_socket_transport(pair[0], asyncio.Protocol())
+        gc.collect()

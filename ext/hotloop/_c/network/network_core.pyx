@@ -103,6 +103,9 @@ cdef class NetworkCore(LoopCore):
         if self.poller is None or type(sock) is not Socket or socket_class_is_patched():
             return False
         self._ensure_fd_no_transport(sock)
+        if self.poller is None:
+            # The method is the program's, and has closed the loop.
+            return False
         # What waits for it already goes on only beside asyncio's transport, which consists of callbacks itself.
         entry = self.poller.entry(sock.fileno())
         if not isinstance(entry, Watcher) or not (<Watcher>entry).waits_for(sock):
@@ -332,7 +335,8 @@ cdef class NetworkCore(LoopCore):
                 number = int(fd.fileno())
             except (AttributeError, TypeError, ValueError):
                 raise ValueError(f"Invalid file object: {fd!r}") from None
-        if not 0 <= number <= INT_MAX:
+        if not 0 <= number <= INT_MAX or self.poller is None:
+            # Or fileno() has closed the loop.
             return
         user = self.poller.entry(number)
         if isinstance(user, Transport) and not user.is_closing():

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import gc
 import os
+import selectors
+import subprocess
 import sys
 import warnings
 from asyncio import base_subprocess
@@ -114,3 +116,26 @@ def test_a_cancelled_spawn_ends_in_asyncios_turn(impl, load_implementation):
         return count
 
     assert impl.run(main()) == load_implementation("asyncio").run(main())
+
+
+def test_another_selector_while_the_process_is_started(loop, monkeypatch):
+    own = loop._selector
+    popen = subprocess.Popen
+
+    def start(*args, **kwargs):
+        loop._selector = other
+        return popen(*args, **kwargs)
+
+    async def main():
+        transport, _ = await loop.subprocess_exec(
+            asyncio.SubprocessProtocol, "true", stdin=None, stdout=None, stderr=None
+        )
+        await until(lambda: transport.get_returncode() is not None)
+        transport.close()
+
+    with selectors.SelectSelector() as other:
+        # What wakes the loop, for the thread that waits for the process.
+        other.register(loop._ssock, selectors.EVENT_READ, own.get_key(loop._ssock).data)
+        monkeypatch.setattr(subprocess, "Popen", start)
+        loop.run_until_complete(main())
+        loop._selector = own

@@ -12,6 +12,7 @@ from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.scheduler.handles cimport copy_current_context, run_reporting
@@ -129,15 +130,22 @@ cdef extern from "unistd.h":
 cdef int watch_process(LoopCore loop, object transport) except -1:
     """Have loop._child_watcher_callback() called when the process of a subprocess transport has ended."""
     cdef ProcessWatcher watcher = ProcessWatcher.__new__(ProcessWatcher)
+    cdef PollerSelector poller
     watcher.loop = loop
     watcher.transport = transport
     watcher.context = copy_current_context()
     watcher.pid = transport.get_pid()
+    # An audit hook may have closed the loop, or set another selector, when the process was started.
+    loop.check_open()
+    poller = loop.poller
     try:
-        watcher.fd = pidfd_open(watcher.pid)
-        loop.poller.attach(watcher.fd, watcher, POLLER_READ)
+        if poller is not None:
+            watcher.fd = pidfd_open(watcher.pid)
+            poller.attach(watcher.fd, watcher, POLLER_READ)
+            return 0
     except OSError:
-        wait_in_thread(loop, watcher.pid, transport, watcher.context)
+        pass
+    wait_in_thread(loop, watcher.pid, transport, watcher.context)
     return 0
 
 

@@ -411,3 +411,25 @@ def test_garbage(impl, pair):
     del loop, coroutine, future
     gc.collect()
     assert dropped() is None
+
+
+@pytest.mark.only("c", reason="asyncio's methods wait by callbacks from the beginning")
+def test_an_add_reader_that_closes_the_coroutine_and_fails(loop, pair):
+    one, _ = pair
+    receiving = loop.sock_recv(one, 100)
+
+    def add_reader(fd, callback, *args):
+        receiving.close()
+        raise ValueError
+
+    async def main():
+        receiving.send(None)
+        loop._add_reader = add_reader
+        try:
+            loop.add_writer(one, int)
+        finally:
+            del loop._add_reader
+        loop.remove_writer(one)
+        await turns(2)
+
+    loop.run_until_complete(main())

@@ -521,9 +521,11 @@ cdef class SocketWatcher(Watcher):
                 try:
                     operation.wait_by_callback(True)
                 except Exception as error:
-                    # This operation gets the error; the other one still gets its callback.
-                    waiter = operation.waiter
-                    waiter.fail(error)
+                    # This operation gets the error, unless a replaced _add_reader() has closed it; the other one still
+                    # gets its callback.
+                    if is_pending(operation):
+                        waiter = operation.waiter
+                        waiter.fail(error)
             # An event of this turn still wakes it in its place, unless another callback takes that of its own.
             if not self.events & event:
                 self.set_operation(event, None)

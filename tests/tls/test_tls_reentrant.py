@@ -3,6 +3,7 @@ decrypted."""
 
 import asyncio
 import gc
+import logging
 
 import pytest
 from support.certificates import HOST
@@ -178,3 +179,38 @@ async def replaced_and_collected(certificates, depth):
 @pytest.mark.parametrize("depth", [1, 2])
 def test_data_replaces_the_connection_which_is_garbage_then(impl, certificates, depth):
     impl.run(replaced_and_collected(certificates, depth))
+
+
+@pytest.mark.only("c", reason="asyncio's transports keep the transport below while they write")
+def test_the_transport_below_is_dropped_while_its_write_fails(loop, tls, caplog):
+    """A handler of the log ends the connection, and drops the last reference."""
+    protocol = Recorder()
+    connection = tls.open("client", protocol, kind="tcp")
+    caplog.set_level(logging.DEBUG, "asyncio")
+    below = [connection.transport._ssl_protocol._transport]
+    below[0].pause_reading()
+    # Used by the program, so that a write is sent at once.
+    below[0].get_extra_info("socket").fileno()
+    connection.reset()
+    # Not before: the records of other messages have the transport as well.
+    loop.set_debug(True)
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if below and "Fatal write error" in record.getMessage():
+                below.pop()._call_connection_lost(None)
+                record.args = record.msg = None
+
+    handler = Handler()
+    logger = logging.getLogger("asyncio")
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        for _ in range(3):
+            connection.transport.write(b"data")
+            run_once(loop)
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+    assert not below
+    run_until(loop, lambda: protocol.lost)

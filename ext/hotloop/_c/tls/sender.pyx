@@ -270,16 +270,18 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int send_records(self) except -1:
         """Pass the engine's output to the transport, and have it send its queue."""
+        # Kept: sending may call the program, which may end this connection and drop the transport.
+        cdef StreamTransport stream = self.stream
         if self.transport is None:
             return 0
         if self.engine.unsent():
-            if self.stream is None or self.stream.lost or self.stream.sends_file():
+            if stream is None or stream.lost or stream.sends_file():
                 # Then write() raises RuntimeError: no record may come between the parts of a file.
                 self.transport.write(self.engine.take_unsent())
                 return 0
-            self.engine.move_unsent(&self.stream.unsent)
-        if self.stream is not None and self.stream.unsent.bytes and not self.stream.lost:
-            self.stream.send_soon()
+            self.engine.move_unsent(&stream.unsent)
+        if stream is not None and stream.unsent.bytes and not stream.lost:
+            stream.send_soon()
         return 0
 
     cdef int control_app_writing(self) except -1:

@@ -5,9 +5,10 @@ import contextlib
 import os
 import socket
 import sys
+from unittest import mock
 
 import pytest
-from support.endpoints import settle, until
+from support.endpoints import settle, turns, until
 from support.recording import Recorder
 
 pytestmark = pytest.mark.promise("P24")
@@ -225,5 +226,46 @@ def test_messages_stay_apart(loop, kind):
         transport.close()
         await until(lambda: protocol.lost)
         peer.close()
+
+    loop.run_until_complete(main())
+
+
+def test_socket_object_while_the_class_is_a_mock(loop):
+    """An accepted connection's socket object is made when it is asked for."""
+
+    async def main():
+        accepted = []
+        server = await asyncio.start_server(lambda *streams: accepted.append(streams), "127.0.0.1", 0)
+        _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+        await until(lambda: accepted)
+        reader, writer = accepted[0]
+        with mock.patch("socket.socket") as replaced:
+            sock = writer.get_extra_info("socket")
+        assert not replaced.called
+        assert sock.getpeername() == client.get_extra_info("sockname")
+        client.write(b"data")
+        assert await reader.read(10) == b"data"
+        for each in (client, writer):
+            each.close()
+            await each.wait_closed()
+        server.close()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio's socket objects do not know their transports")
+def test_socket_object_with_another_transport(loop):
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+            sock = transport.get_extra_info("socket")
+            sock._transport = object
+            with pytest.raises(TypeError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            with pytest.raises(TypeError):
+                sock.fileno()
+            transport.close()
+            await turns(2)
 
     loop.run_until_complete(main())

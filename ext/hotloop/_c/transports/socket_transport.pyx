@@ -60,6 +60,8 @@ cdef extern from *:
     bint is_shared(object transport) noexcept
 
 socket_object_find_functions(socket_base)
+# A program may put another class, or a mock, in its place, whose objects have no descriptor where usable_fd() looks.
+cdef object socket_class = socket.socket
 cdef int SOCK_STREAM = socket.SOCK_STREAM
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
 cdef object warn_unclosed_socket = unclosed_warning(selector_events._SelectorTransport)
@@ -299,12 +301,14 @@ cdef class SocketTransport(Transport):
     cdef object socket_object(self):
         """The Python socket; a closed one if the transport is closed."""
         if self.sock is None and self.fd >= 0:
-            self.sock = socket.socket(fileno=self.fd)
-            self.sock.settimeout(0)
+            sock = socket_class(fileno=self.fd)
+            sock.settimeout(0)
+            self.sock = sock
         elif self.sock is None:
             # The descriptor was closed before there was a Python socket, or was never opened.
-            self.sock = socket.socket() if self.peer is None else socket.socket(family_of(self.peer))
-            self.sock.close()
+            sock = socket_class() if self.peer is None else socket_class(family_of(self.peer))
+            sock.close()
+            self.sock = sock
         return self.sock
 
     @property
@@ -354,7 +358,7 @@ class FlushingSocket(trsock.TransportSocket):
         # Read by fileno(), dup() and all methods that are not overridden here.
         transport = self._transport()
         if transport is not None:
-            (<SocketTransport>transport).give_away()
+            (<SocketTransport?>transport).give_away()
         return self._plain
 
     @property
@@ -389,7 +393,7 @@ cdef object flush(object wrapper):
     """Send what was written earlier, and return the Python socket."""
     cdef object transport = wrapper._transport()
     if transport is not None:
-        (<SocketTransport>transport).flush_early()
+        (<SocketTransport?>transport).flush_early()
     return wrapper._plain
 
 

@@ -3,6 +3,7 @@ nothing that was written is lost, and the loop goes on."""
 
 import asyncio
 import contextlib
+import gc
 import os
 import selectors
 import socket
@@ -345,4 +346,99 @@ def test_a_socket_of_the_program_ends_its_datagram_transport(impl, loop, method)
         run_once(loop, 2)
     # The protocol is gone when recvfrom() returns.
     assert [type(report) for report in reports] == [AttributeError] * (method == "recvfrom")
+    loop.set_exception_handler(None)
+
+
+@contextlib.contextmanager
+def at_collection(number, action):
+    """Call `action` in the garbage collection with this number: up to Python 3.11 any allocation may begin one."""
+    count = 0
+
+    def count_collections(phase, info):
+        nonlocal count
+        count += phase == "start"
+        if phase == "start" and count == number:
+            with contextlib.suppress(AttributeError):
+                action()
+
+    gc.callbacks.append(count_collections)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1_000_000, 1_000_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(count_collections)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("way", ["close", "end of file"])
+def test_the_end_in_a_garbage_collection(loop, way, debug):
+    loop.set_debug(debug)
+    loop.set_exception_handler(lambda loop, context: None)  # asyncio's transport goes on without its loop
+
+    async def main(number):
+        reading, writing = pipe_files()
+        with writing, reading:
+            transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+            with at_collection(number, lambda: transport._call_connection_lost(None)):
+                if way == "close":
+                    with contextlib.suppress(AttributeError):
+                        transport.close()
+                else:
+                    writing.close()
+                await turns(3)
+            if "connection_lost" not in protocol.calls:
+                transport._call_connection_lost(None)
+
+    for number in range(1, 12):
+        with without_registrations(loop):
+            loop.run_until_complete(main(number))
+
+
+@pytest.mark.only("c", reason="asyncio's transports use their loop, which is None by then")
+def test_the_end_in_a_property_of_the_protocol(loop, monkeypatch):
+    loop.set_exception_handler(lambda loop, context: None)
+    data_received = asyncio.StreamReaderProtocol.data_received
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            _, writer = await asyncio.open_connection(sock=ours)
+            transport = writer.transport
+
+            def look_up(protocol):
+                if transport._loop is not None:
+                    transport._call_connection_lost(None)
+                return data_received.__get__(protocol)
+
+            monkeypatch.setattr(asyncio.StreamReaderProtocol, "data_received", property(look_up))
+            theirs.send(b"data")
+            await until(lambda: transport._loop is None)
+            await settle()
+
+    with without_registrations(loop):
+        loop.run_until_complete(main())
+
+
+def test_an_end_before_the_start_whose_waiter_is_done(impl, loop):
+    """The waiter's exception is reported although the transport has no loop any more."""
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(type(context["exception"])))
+    waiter = loop.create_future()
+
+    class Protocol(Recorder):
+        def connection_made(self, transport):
+            waiter.set_result(None)
+            transport._call_connection_lost(None)
+
+    async def main():
+        loop._make_socket_transport(ours, Protocol(), waiter)
+        await turns(3)
+
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs, without_registrations(loop):
+        loop.run_until_complete(main())
+    assert reports[-1] is asyncio.InvalidStateError
     loop.set_exception_handler(None)

@@ -8,7 +8,7 @@ unix_events.py are the reference.
 cimport cython
 from cpython.object cimport PyTypeObject, inquiry
 
-from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
+from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.runtime.instance_dict cimport (
     instance_dict_clear,
@@ -144,14 +144,16 @@ cdef class Transport(ProtocolRunner):
     cdef int fatal_error(self, object error, str message) except -1:
         """Close the connection because of an error. An OSError is normal for a connection and only logged in debug
         mode; any other error goes to the exception handler."""
-        if self.loop is None:
+        # Kept: the error's class may be a property of the program's, which ends this transport.
+        cdef LoopCore loop = self.loop
+        if loop is None:
             return 0
         try:
             if isinstance(error, OSError):
-                if self.loop.debug:
+                if loop.debug:
                     base_events.logger.debug("%r: %s", self, message, exc_info=error)
             else:
-                self.loop.call_exception_handler(
+                loop.call_exception_handler(
                     {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
                 )
         finally:
@@ -170,7 +172,12 @@ cdef class Transport(ProtocolRunner):
 
     cdef int schedule_connection_lost(self, object error) except -1:
         """Have connection_lost() called. A MemoryError leaves everything unchanged, so the caller can try again."""
-        cdef bint closed = self.loop.ready.closed
+        cdef LoopCore loop = self.loop
+        cdef bint closed
+        if loop is None:
+            # A property of the protocol's, or a handler of the log, has ended this transport.
+            return 0
+        closed = loop.ready.closed
         if not closed:
             self.queue_end(error)
         self.closing = True
@@ -178,7 +185,7 @@ cdef class Transport(ProtocolRunner):
         self.end_reading()
         self.stop_watching()
         if closed:
-            self.loop.check_open()
+            loop.check_open()
         return 0
 
     cdef int connection_lost(self, object error) except -1:
@@ -359,7 +366,9 @@ cdef class Transport(ProtocolRunner):
             return
         self.paused = True
         self.end_reading()
-        if self.loop.debug:
+        # Here and below: to change the registration may run a finalizer of what had the number before, and the methods
+        # of a pipe's file, and these may have ended this transport.
+        if self.loop is not None and self.loop.debug:
             base_events.logger.debug("%r pauses reading", self)
 
     def resume_reading(self):
@@ -373,7 +382,7 @@ cdef class Transport(ProtocolRunner):
         backoff_reset(&self.loop.metrics.backoff)
         if self.started:
             self.begin_reading()
-        if self.loop.debug:
+        if self.loop is not None and self.loop.debug:
             base_events.logger.debug("%r resumes reading", self)
 
     def close(self):

@@ -75,7 +75,7 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int remove_interest(self, int event) except -1:
-        if self.registered and self.loop.poller is not None:
+        if self.registered and self.loop is not None and self.loop.poller is not None:
             remove_receiver(self.loop.poller, self.fd, event, self)
         return 0
 
@@ -229,9 +229,11 @@ cdef class ReadPipeTransport(PipeTransport):
         return self.loop.take_received(count[0]) if count[0] > 0 else None
 
     cdef int on_eof(self) except -1:
-        if self.loop.debug:
+        # Kept: a handler of the log, or a finalizer that an allocation has run, may end this transport.
+        cdef LoopCore loop = self.loop
+        if loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        eof = self.loop.schedule_call(self.protocol.eof_received, (), copy_context(self.context))
+        eof = loop.schedule_call(self.protocol.eof_received, (), copy_context(self.context))
         try:
             self.schedule_connection_lost(None)
         except BaseException:

@@ -104,12 +104,14 @@ cdef class ProtocolRunner(Watcher):
 
     cdef int queue_end(self, object error) except -1:
         """Have connection_lost(error) called, in the next iteration."""
-        if may_queue_directly(self.loop.ready, self.loop):
-            push(self.loop.ready, self)
+        # Kept: a finalizer that an allocation here has run may end this transport.
+        cdef LoopCore loop = self.loop
+        if may_queue_directly(loop.ready, loop):
+            push(loop.ready, self)
             self.error = error
             self.due_steps |= STEP_CONNECTION_LOST
         else:
-            self.loop.schedule_call(self._call_connection_lost, (error,), copy_context(self.context))
+            loop.schedule_call(self._call_connection_lost, (error,), copy_context(self.context))
         return 0
 
     def _call_connection_lost(self, error):
@@ -150,6 +152,9 @@ cdef class ProtocolRunner(Watcher):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
+            if loop is None:
+                # As above. The loop that runs this reports the exception with this transport.
+                raise
             callback = self._start if starting else self._call_connection_lost
             report_exception(loop, new_handle(callback, (argument,), loop, context), error)
         return 0

@@ -48,7 +48,9 @@ cdef class StreamReceiver(SocketTransport):
 
     cdef int rearm(self, int events) noexcept:
         self.events &= ~events
-        if self.loop.poller is None or self.usable_fd() < 0 or self.loop.poller.rearm(self.fd) == 0:
+        if self.loop is None or self.loop.poller is None:
+            return 0
+        if self.usable_fd() < 0 or self.loop.poller.rearm(self.fd) == 0:
             return 0
         try:
             # The kernel will not report them, so the next turn has a look.
@@ -235,6 +237,9 @@ cdef class StreamReceiver(SocketTransport):
         cdef Py_ssize_t room = min(self.next_read_size, self.largest_read), count
         cdef bint direct = room >= DIRECT_READ
         cdef char *space = NULL
+        if self.loop is None:
+            # A property that a program has put into asyncio's classes has ended this transport.
+            return 0
         if reader is None:
             return self.receive_plain()
         if direct:
@@ -246,6 +251,8 @@ cdef class StreamReceiver(SocketTransport):
                 # as the protocol's; if only the end of file has, there is no error.
                 direct = False
         if not direct:
+            if self.loop is None:
+                return 0
             room = self.largest_read
             space = self.loop.receive_buffer()
         count = socket_receive(self.usable_fd(), space, room)

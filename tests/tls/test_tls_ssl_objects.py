@@ -62,6 +62,31 @@ def test_reading_more_than_was_asked_for_or_no_bytes(tls, side, make_protocol, c
 
 
 @every_side
+@every_protocol
+def test_reading_runs_the_loop(tls, side, make_protocol, pair):
+    """Another connection gets data meanwhile, which must not come into the records that wait."""
+    ours, theirs = pair
+    nested = []
+
+    def read(self, *arguments):
+        if not nested:
+            nested.append(theirs.send(bytes(30_000)))
+            for _ in range(6):
+                tls.loop.call_soon(int)
+                tls.loop._run_once()
+        return ssl.SSLObject.read(self, *arguments)
+
+    other, protocol = tls.loop.run_until_complete(tls.loop.create_connection(Recorder, sock=ours))
+    nested.append("not in the handshake")
+    connection = tls.open(side, make_protocol(), context=context_of(tls, side, read=read))
+    nested.clear()
+    connection.deliver(numbered(50_000))
+    assert protocol.received == bytes(30_000)
+    other.close()
+    run_until(tls.loop, lambda: protocol.lost)
+
+
+@every_side
 def test_writing_more_than_there_was(tls, side):
     def write(self, data):
         return ssl.SSLObject.write(self, data) + 1_000_000

@@ -264,7 +264,8 @@ cdef class TlsProtocol(TlsHandshake):
             return 0
         try:
             while True:
-                if size and (self.held is not None or not self.wants_data()):
+                if size and (self.held is not None or not self.engine.native or not self.wants_data()):
+                    # Also for the methods of a program's SSLObject: they may run the loop, which uses its buffer.
                     self.hold(data, size)
                     size = 0
                 if not self.wants_data():

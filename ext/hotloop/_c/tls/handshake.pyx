@@ -64,7 +64,9 @@ cdef class TlsHandshake(TlsSender):
         if not self.app_connected:
             self.app_connected = True
             try:
-                self.app.connection_made(self.app_transport)
+                # Kept: the protocol may end the connection.
+                transport = self.app_transport
+                self.app.connection_made(transport)
             except (SystemExit, KeyboardInterrupt):
                 # The loop ends. When it runs again the connection is made, as without TLS.
                 self.wake_waiter(None)

@@ -100,13 +100,13 @@ cdef class DatagramTransport(SocketTransport):
         cdef sockaddr_storage raw
         cdef socklen_t length = 0
         cdef Py_ssize_t count = 0
-        cdef object data = None
+        cdef object data = None, sender = None
         cdef LoopCore loop = self.loop
         try:
             count = datagram_receive(self.usable_fd(), loop.receive_buffer(), self.largest_read, &raw, &length)
             if count >= 0:
                 data = loop.take_received(count)
-                self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
+                sender = self.addresses.lookup(<sockaddr *>&raw, length)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -122,9 +122,10 @@ cdef class DatagramTransport(SocketTransport):
                 self.protocol.error_received(error)
             return False
         metrics_received(&loop.metrics, count)
+        self.sender = sender
         self.sender_length = min(length, <socklen_t>sizeof(raw))
         memcpy(&self.sender_raw, &raw, self.sender_length)
-        self.protocol.datagram_received(data, self.sender)
+        self.protocol.datagram_received(data, sender)
         return True
 
     cdef bint receive_by_socket_object(self) except -1:

@@ -128,7 +128,7 @@ cdef class Polling(TaskCreation):
         if patched:
             # It may jump at any time, so the next iteration polls, too.
             self.poll_next = True
-        due = self.due_until(now)
+        due = self.due_until(now, patched)
         first = self.timers.expire(due, self.ready)
         if first <= now and polled_before != self.metrics.backoff.polled_at:
             self.note_timer_lateness(now - first, polled_before)

@@ -10,14 +10,14 @@ cdef class ReplaceableMethods(LoopState):
     cdef bint call_at_is_original
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
     cdef Py_ssize_t replacements    # how often that set was changed
-    cdef double early               # in seconds: timers may fire so much early, if the program sets _clock_resolution
+    cdef double resolution          # _clock_resolution, in seconds; 0 if it is no number
 
     cdef int count_replacement(self) except -1
     cdef int find_overrides(self) except -1
     cdef int note_overrides(self, set replaced, unsigned int version) except -1
     cdef bint creation_is_replaced(self) except -1
     cdef double current_time(self, bint *patched) except? -1
-    cdef double due_until(self, double now) noexcept
+    cdef double due_until(self, double now, bint patched) noexcept
 
 
 cdef bint clock_is_patched() except -1

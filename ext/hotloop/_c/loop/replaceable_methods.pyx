@@ -84,7 +84,7 @@ cdef class ReplaceableMethods(LoopState):
             self.count_replacement()
             self.find_overrides()
         elif name == "_clock_resolution":
-            self.early = value if isinstance(value, (int, float)) and value != RESOLUTION else 0.0
+            self.resolution = value if isinstance(value, (int, float)) else 0.0
 
     def __delattr__(self, name):
         delete_attribute(self, name)
@@ -155,9 +155,15 @@ cdef class ReplaceableMethods(LoopState):
                 return replacement()
         return time.monotonic() if patched[0] else clock_seconds()
 
-    cdef double due_until(self, double now) noexcept:
-        """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early."""
-        return max(now, nextafter(now + self.early, -INFINITY)) if self.early > 0 else now
+    cdef double due_until(self, double now, bint patched) noexcept:
+        """The latest deadline of the timers that are due at `now` and `patched` of current_time(). Never early by the
+        system's clock, unless the program has set how early. By a clock of the program's as early as under asyncio:
+        one that adds up the waits of the loop misses deadlines by errors of rounding."""
+        if self.resolution <= 0:
+            return now
+        if self.resolution == RESOLUTION and not patched and self.time_replacement is None:
+            return now
+        return max(now, nextafter(now + self.resolution, -INFINITY))
 
 
 instance_dict_install(<PyTypeObject *>ReplaceableMethods)

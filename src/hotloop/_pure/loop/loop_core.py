@@ -19,13 +19,14 @@ This loop's self-pipe is written only by the first call that finds the loop asle
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from itertools import repeat
 from math import inf, nextafter
 from operator import length_hint
 from selectors import BaseSelector
-from time import get_clock_info
+from time import get_clock_info, monotonic
 from types import MethodDescriptorType
 from typing import Any
 
@@ -349,10 +350,13 @@ class LoopCore(Behind):  # type: ignore[misc]
         metrics.next_poll = clock + metrics.backoff_after_poll(empty)
 
     def __due_until(self, now: float) -> float:
-        """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early, as
-        test clocks do."""
+        """The latest deadline of the timers that are due `now`. Never early by the system's clock, unless the program
+        has set how early. By a clock of the program's as early as under asyncio: one that adds up the waits of the loop
+        misses deadlines by errors of rounding."""
         early: float = self._clock_resolution
-        return now if early == _RESOLUTION else max(now, nextafter(now + early, -inf))
+        if early == _RESOLUTION and getattr(self.time, "__func__", None) is _TIME and time.monotonic is monotonic:
+            return now
+        return max(now, nextafter(now + early, -inf))
 
     def _watches_nothing(self) -> bool:
         """Whether the loop's own descriptors are the only ones. A test's replacement of the selector has no map."""

@@ -97,7 +97,7 @@ class LoopCore(Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         outer_hooks, outer_thread = self._old_agen_hooks, self._thread_id
-        outer_task = tasks.current_task(self)
+        outer_task = None
         try:
             self._run_forever_setup()
         except BaseException:
@@ -105,6 +105,8 @@ class LoopCore(Behind):  # type: ignore[misc]
                 self._run_forever_cleanup()
             raise
         try:
+            # Of the run that this one is nested in. Since Python 3.14 it is the running loop's, whichever that is.
+            outer_task = tasks.current_task(self)
             self.__begin()
             while True:
                 self._run_once()

@@ -228,11 +228,14 @@ class Future:
         """Remove every callback that equals `fn`; return how many there were."""
         self._check_initialized()
         # Comparing may run code that ends the future or changes its callbacks. The count is then the same as asyncio's.
+        # So may a finalizer between any two steps.
         removed = 0
-        if self.__first is not None and _is_or_equals(self.__first[0], fn):
+        first = self.__first
+        if first is not None and _is_or_equals(first[0], fn):
             self.__first = None
             removed = 1
-        return removed if self.__others is None else removed + self.__remove_others(self.__others, fn)
+        others = self.__others
+        return removed if others is None else removed + self.__remove_others(others, fn)
 
     def __remove_others(self, others: list[_Entry], fn: Callable[[Any], object]) -> int:
         count = len(others)
@@ -243,16 +246,19 @@ class Future:
             return 1
         kept: list[_Entry] = []
         index = 0
-        while self.__others is not None and index < len(self.__others):
-            entry = self.__others[index]
+        while (present := self.__others) is not None:
+            try:
+                entry = present[index]
+            except IndexError:
+                break
             index += 1
             if not _is_or_equals(entry[0], fn):
                 kept.append(entry)
-        if not kept or self.__others is None:
+        if not kept or present is None:
             self.__others = None
             return count
-        count = len(self.__others)
-        self.__others[:] = kept
+        count = len(present)
+        present[:] = kept
         return count - len(kept)
 
     def __schedule_callbacks(self) -> None:

@@ -81,7 +81,14 @@ class LateMethods:
                 await ready
             finally:
                 if not handle.cancelled():
-                    getattr(self, f"_remove_{kind}")(fd)
+                    self.stop_waiting(kind, fd)
+
+    def stop_waiting(self, kind, fd):
+        try:
+            getattr(self, f"_remove_{kind}")(fd)
+        except OSError as error:
+            # The number is another file's by now. asyncio's methods do this in a callback, whose errors are reported.
+            self.call_exception_handler({"message": "Exception in callback", "exception": error})
 
     def wake(self, ready):
         if not ready.done():

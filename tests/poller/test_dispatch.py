@@ -357,6 +357,7 @@ with ours, theirs:
 
 @pytest.mark.only("c", reason="the others have no selector of their own")
 def test_a_metaclass_that_replaces_the_selector_when_it_is_asked_for_select(impl):
+    """In development mode, whose allocator overwrites what is freed."""
     impl.run_script(
         """
 import gc
@@ -383,7 +384,7 @@ loop.close()
 """,
         "-X",
         "dev",
-    )  # whose allocator overwrites what is freed
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "datagram"])

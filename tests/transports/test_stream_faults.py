@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 import pytest
 from support.recording import Recorder, when_data_comes
@@ -206,10 +207,33 @@ def test_a_fast_peer_does_not_starve_the_others(loop, connections):
         seen = len(reads_before)
         slow.send(b"x")
         run_until(loop, lambda seen=seen: len(reads_before) > seen)
-    # asyncio needs one or two turns, each with one read of the flood; a constant that bounds reads per turn may be
-    # higher.
+    # asyncio needs one or two turns, each with one read of the flood; a turn with more of them has some bound, too.
     assert max(reads_before) <= 64
     fast.transport.pause_reading()
+
+
+@every_kind
+def test_a_slow_protocol_is_called_once_in_a_turn(loop, connections, kind):
+    """However much is waiting: another connection waits as long for it as on asyncio."""
+    slow = connections.open(kind)
+    other = connections.open(kind)
+    slow.transport.max_size = 100
+    calls = 0
+
+    def work():
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            other.peer.send(b"x")
+        time.sleep(0.002)
+
+    when_data_comes(slow.protocol, work)
+    when_data_comes(other.protocol, loop.stop)
+    slow.peer.send(bytes(2000))
+    loop.run_forever()
+    # The turn in which the other peer sends, and the next, in which both connections are read.
+    assert calls <= 2
+    slow.transport.pause_reading()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uses setitimer() to send signals to itself")

@@ -4,7 +4,7 @@ from hotloop._c.transports.socket_transport cimport SocketTransport
 
 cdef class StreamReceiver(SocketTransport):
     cdef ProtocolKind kind          # how the protocol takes data
-    cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one
+    cdef Py_ssize_t next_read_size  # bytes, estimated from the last read; 0: few. What a StreamReader gets room for
     cdef bint buffer_filled         # the last read filled its buffer
 
     cdef int receive(self) except -1

@@ -225,6 +225,7 @@ def test_a_slow_protocol_is_called_once_in_a_turn(loop, connections, kind):
         calls += 1
         if calls == 1:
             other.peer.send(b"x")
+            wait_for(other.socket, select.POLLIN)
         time.sleep(0.002)
 
     when_data_comes(slow.protocol, work)

@@ -14,13 +14,14 @@ cdef enum:
     READ_SIZE = 256 * 1024
 
 # From this size on, in bytes, a read goes straight into the object that the protocol gets. For less than that, a copy
-# costs less than guessing the size.
+# costs less than the large object that would have to be made shorter.
 cdef enum:
     DIRECT_READ = 16 * 1024
 
 
 cdef inline Py_ssize_t next_size(Py_ssize_t count) noexcept:
-    """How many bytes the object for the next read has, after a read of `count` bytes. 0: read into the loop's buffer.
+    """How many bytes a pipe's or a StreamReader's next read makes room for, after a read of `count` bytes. 0: few; read
+    into the loop's buffer.
 
     It is a quarter larger, so that the same amount again does not fill it, which would mean that more may be waiting.
     Not much larger: malloc() returns large blocks to the kernel when they are freed, and gets them from there each

@@ -148,7 +148,7 @@ cdef class StreamReceiver(SocketTransport):
 
     cdef int receive_plain(self) except -1:
         cdef Py_ssize_t room = self.largest_read, count = 0
-        # For as much as can come, and shortened: a guess from the last read makes a stream of data up to twice as dear.
+        # With room for as much as can come: a guess from the last read takes up to twice as many reads for much data.
         cdef bint direct = min(self.next_read_size, room) >= DIRECT_READ
         cdef PyObject *received
         cdef object data

@@ -12,18 +12,6 @@ cdef extern from *:
     """
     #include "highlevel/bound_function.h"
 
-    typedef PyObject *(*short_cut_function)(PyObject **, Py_ssize_t, PyObject *);
-
-    typedef struct {
-        PyObject_HEAD
-        vectorcallfunc call;
-        short_cut_function applied;
-        int is_bound_by_async_with; /* it is an __aenter__() or __aexit__() */
-        PyObject *function; /* asyncio's own; owned */
-        PyObject *attributes; /* the instance's __dict__: owned; NULL: none was set */
-        PyObject *weak_references;
-    } compiled_function_object;
-
     static PyObject *compiled_function_call(PyObject *self, PyObject *const *arguments, size_t count,
                                             PyObject *keywords)
     {
@@ -153,14 +141,13 @@ cdef extern from *:
         .tp_weaklistoffset = offsetof(compiled_function_object, weak_references),
     };
 
-    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, int is_bound_by_async_with)
+    static PyObject *make_compiled_function(PyObject *function, vectorcallfunc call, int is_bound_by_async_with)
     {
         compiled_function_object *made = PyObject_GC_New(compiled_function_object, &compiled_function_type);
 
         if (made == NULL)
             return NULL;
-        made->call = compiled_function_call;
-        made->applied = applied;
+        made->call = call;
         made->is_bound_by_async_with = is_bound_by_async_with;
         made->function = Py_NewRef(function);
         made->attributes = NULL;
@@ -171,13 +158,21 @@ cdef extern from *:
     """
     PyTypeObject compiled_function_type
     int PyType_Ready(PyTypeObject *) except -1
-    object make_compiled_function(object function, short_cut applied, bint is_bound_by_async_with)
+    vectorcallfunc compiled_function_call
+    object make_compiled_function(object function, vectorcallfunc call, bint is_bound_by_async_with)
     int bound_function_install() except -1
 
 
 cdef object compiled_function(object function, short_cut applied):
     """asyncio's `function` with `applied` in front of it."""
-    return make_compiled_function(function, applied, function.__name__ in ("__aenter__", "__aexit__"))
+    cdef object made = new_compiled_function(function, compiled_function_call)
+    (<compiled_function_object *>made).applied = applied
+    return made
+
+
+cdef object new_compiled_function(object function, vectorcallfunc call):
+    """asyncio's `function`, called by `call`, which finds in the object what the caller of this one has put there."""
+    return make_compiled_function(function, call, function.__name__ in ("__aenter__", "__aexit__"))
 
 
 PyType_Ready(&compiled_function_type)

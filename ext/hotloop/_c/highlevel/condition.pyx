@@ -8,7 +8,14 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    coroutine_method,
+    is_merged,
+    new_coroutine,
+    new_operation,
+)
 from hotloop._c.highlevel.deque cimport (
     deque_append,
     deque_check,
@@ -175,18 +182,6 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     return Py_NewRef(None)
 
 
-cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
-        return NULL
-    return new_coroutine(wait_operation, <object>arguments[0], None)
-
-
-cdef PyObject *wait_for(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
-        return NULL
-    return new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1])
-
-
 cdef PyObject *notify(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef Py_ssize_t limit = 1
     if not 1 <= count <= 2 or keywords != NULL or not is_plain_condition(arguments[0]):
@@ -228,18 +223,6 @@ cdef PyObject *notify_plain_condition(ConditionFields condition, Py_ssize_t limi
             woken += 1
             (<Future>waiter).finish(False)
     return Py_NewRef(None)
-
-
-cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
-        return NULL
-    return new_coroutine(enter_operation, <object>arguments[0], None)
-
-
-cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
-        return NULL
-    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -431,11 +414,11 @@ Condition = compiled_class(
     ConditionFields,
     locks.Condition,
     __init__=compiled_function(asyncio_init, init),
-    wait=compiled_function(asyncio_wait, wait),
-    wait_for=compiled_function(asyncio_wait_for, wait_for),
+    wait=coroutine_method(asyncio_wait, wait_operation, 1, &condition_class),
+    wait_for=coroutine_method(asyncio_wait_for, wait_for_operation, 2, &condition_class),
     notify=compiled_function(asyncio_notify, notify),
     notify_all=compiled_function(locks.Condition.notify_all, notify_all),
-    __aenter__=compiled_function(asyncio_enter, enter),
-    __aexit__=compiled_function(asyncio_exit, exit_),
+    __aenter__=coroutine_method(asyncio_enter, enter_operation, 1, &condition_class),
+    __aexit__=coroutine_method(asyncio_exit, exit_operation, 4, &condition_class),
 )
 plain_class_record(&condition_class, Condition)

@@ -1,6 +1,8 @@
 cimport cython
 from cpython.object cimport PyObject
 
+from hotloop._c.highlevel.plain_class cimport plain_class
+
 # One step of a compiled coroutine: from where it was resumed to its next `await` or its end. `outcome` and `error` are
 # what the awaited object returned or raised; at the first step both are None. At its end the function returns what one
 # of the functions in step_ends.pyx returns, or the coroutine's result, or it raises.
@@ -64,6 +66,9 @@ cdef Operation new_operation(
     step_function step, object function, at_once_function at_once=?, Operation inner=?
 ) except NULL
 cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL   # a new reference
+cdef object coroutine_method(
+    object function, Operation operation, Py_ssize_t count, const plain_class *known, unsigned int relied_on=?
+)
 
 
 cdef inline bint is_merged(Coroutine coroutine) noexcept:

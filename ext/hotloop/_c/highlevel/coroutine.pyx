@@ -13,7 +13,10 @@ from cpython.mem cimport PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again, throw_into, without_stop_iteration
+from hotloop._c.highlevel.compiled_function cimport compiled_function_object, new_compiled_function, vectorcallfunc
+from hotloop._c.highlevel.constructor cimport PyVectorcall_NARGS
 from hotloop._c.highlevel.coroutine_iterator cimport new_iterator
+from hotloop._c.highlevel.plain_class cimport class_keeps_names, plain_class
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.recycling cimport free_objects_acquire, free_objects_install
@@ -66,6 +69,9 @@ cdef extern from *:
     int origin_tracking_depth() noexcept
     object take_set_error()     # the exception that the error indicator holds, which is cleared
     object with_context(object error)
+
+cdef extern from "Python.h":
+    PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *) except NULL
 
 cdef extern from "highlevel/kept_stop_iteration.h":
     bint kept_stop_set(object value) noexcept
@@ -121,6 +127,38 @@ cdef PyObject *new_coroutine(Operation operation, object owner, object argument)
         (<Coroutine>made).argument = argument
     (<Coroutine>made).progress = CREATED
     return with_origin(<Coroutine>steal(made)) if origin_tracking_depth() else made
+
+
+cdef object coroutine_method(
+    object function, Operation operation, Py_ssize_t count, const plain_class *known, unsigned int relied_on=0
+):
+    """asyncio's coroutine function of a class, of which `known` objects make compiled coroutines: those whose class
+    replaces none of the names `relied_on`, in calls with `count` arguments, the object included, and no keywords. An
+    argument beside the object is the coroutine's; of more, as __aexit__() gets them, it needs none."""
+    cdef object method = new_compiled_function(function, <vectorcallfunc>call_coroutine_method)
+    cdef compiled_function_object *made = <compiled_function_object *>method
+    made.coroutine.operation = operation
+    made.coroutine.known = known
+    made.coroutine.relied_on = relied_on
+    made.coroutine.count = count
+    return method
+
+
+cdef PyObject *call_coroutine_method(
+    PyObject *method, PyObject *const *arguments, size_t count, PyObject *keywords
+) except NULL:
+    cdef compiled_function_object *called = <compiled_function_object *>method
+    if (
+        PyVectorcall_NARGS(count) != called.coroutine.count
+        or keywords != NULL
+        or not class_keeps_names(arguments[0], called.coroutine.known, called.coroutine.relied_on)
+    ):
+        return PyObject_Vectorcall(called.function, arguments, count, keywords)
+    return new_coroutine(
+        <Operation>called.coroutine.operation,
+        <object>arguments[0],
+        <object>arguments[1] if called.coroutine.count == 2 else None,
+    )
 
 
 cdef PyObject *with_origin(Coroutine coroutine) except NULL:

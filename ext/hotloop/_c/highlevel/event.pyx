@@ -12,7 +12,7 @@ from hotloop._c.highlevel.constructor cimport (
     constructor_install,
     is_unchanged_class,
 )
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_operation
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
@@ -161,12 +161,6 @@ cdef PyObject *is_set(PyObject **arguments, Py_ssize_t count, PyObject *keywords
     return Py_NewRef((<EventFields>arguments[0])._value)
 
 
-cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &event_class) & OTHER_NAMES:
-        return NULL
-    return new_coroutine(wait_operation, <object>arguments[0], None)
-
-
 cdef enum:
     WOKEN = 1
 
@@ -205,7 +199,9 @@ cdef Operation wait_operation = new_operation(wait_step, asyncio_wait)
 cdef dict wait_method():
     """wait(), on Python 3.11 alone. Later ones run asyncio's own within its caller's evaluation, and take a compiled
     coroutine's result from a StopIteration: `await event.wait()` on a set event would take a quarter longer."""
-    return {"wait": compiled_function(asyncio_wait, wait)} if sys.version_info < (3, 12) else {}
+    if sys.version_info >= (3, 12):
+        return {}
+    return {"wait": coroutine_method(asyncio_wait, wait_operation, 1, &event_class)}
 
 
 Event = compiled_class(

@@ -13,7 +13,7 @@ from hotloop._c.highlevel.constructor cimport (
     constructor_install,
     is_unchanged_class,
 )
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, is_merged, new_operation
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_size
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
@@ -224,30 +224,11 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
     return Py_NewRef((<LockFields>arguments[0])._locked)
 
 
-cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
-        return NULL
-    return new_coroutine(acquire_operation, <object>arguments[0], None)
-
-
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if not applies(arguments, count, 1, keywords) or not (<LockFields>arguments[0])._locked:
         return NULL
     release_usual_lock(<LockFields>arguments[0])
     return Py_NewRef(None)
-
-
-cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    # asyncio's own coroutine awaits an acquire() in Python more quickly.
-    if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &lock_class) & (OTHER_NAMES | ACQUIRE):
-        return NULL
-    return new_coroutine(enter_operation, <object>arguments[0], None)
-
-
-cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
-        return NULL
-    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -357,10 +338,11 @@ Lock = compiled_class(
     locks.Lock,
     __init__=compiled_function(locks.Lock.__init__, init),
     locked=compiled_function(locks.Lock.locked, locked),
-    acquire=compiled_function(asyncio_acquire, acquire),
+    acquire=coroutine_method(asyncio_acquire, acquire_operation, 1, &lock_class),
     release=compiled_function(locks.Lock.release, release),
-    __aenter__=compiled_function(asyncio_enter, enter),
-    __aexit__=compiled_function(asyncio_exit, exit_),
+    # asyncio's own coroutine awaits an acquire() in Python more quickly.
+    __aenter__=coroutine_method(asyncio_enter, enter_operation, 1, &lock_class, ACQUIRE),
+    __aexit__=coroutine_method(asyncio_exit, exit_operation, 4, &lock_class),
 )
 plain_class_record_names(&lock_class, Lock, ("acquire", "release", "locked"))
 constructor_install(Lock, construct)

@@ -307,6 +307,16 @@ cdef extern from *:
         return class_is_unchanged(known) ? 0 : ~0U;
     }
 
+    /* Whether the object is of the class, or of a subclass that has short cuts and replaces none of the names with
+     * these bits. A class that plain_class_record() has recorded has no short cuts for subclasses. */
+    static inline int class_keeps_names(PyObject *object, const plain_class *known, unsigned int names)
+    {
+        if (Py_TYPE(object) == known->type)
+            return class_is_unchanged(known);
+        return known->names != NULL
+               && !(replaced_in_subclass((plain_class *)known, Py_TYPE(object)) & (OTHER_NAMES | names));
+    }
+
     /* The bits of the names that the class of the object replaces, or the object itself by an attribute. */
     static inline unsigned int replaced_names(PyObject *object, const plain_class *known)
     {
@@ -343,6 +353,7 @@ cdef extern from *:
     const unsigned int OTHER_NAMES
     int plain_class_record_names(plain_class *known, object type, tuple hooks) except -1
     unsigned int names_replaced_by_class(PyObject *object, const plain_class *known) noexcept
+    bint class_keeps_names(PyObject *object, const plain_class *known, unsigned int names) noexcept
     unsigned int replaced_names(PyObject *object, const plain_class *known) noexcept
     object call_replaced(PyObject *object, const plain_class *known, object name, PyObject *argument)
     bint class_is_unchanged(const plain_class *known) noexcept

@@ -7,7 +7,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_operation
 from hotloop._c.highlevel.deque cimport (
     deque_append,
     deque_check,  # no-cython-lint: the C code above uses it
@@ -428,24 +428,6 @@ cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywo
     return Py_NewRef(None)
 
 
-cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
-        return NULL
-    return new_coroutine(get_operation, <object>arguments[0], None)
-
-
-cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
-        return NULL
-    return new_coroutine(put_operation, <object>arguments[0], <object>arguments[1])
-
-
-cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
-        return NULL
-    return new_coroutine(join_operation, <object>arguments[0], None)
-
-
 # -- the coroutines ----------------------------------------------------------------------------------------------------
 
 cdef object get_step(Coroutine coroutine, object outcome, object error):
@@ -568,12 +550,12 @@ Queue = compiled_class(
     qsize=compiled_function(queues.Queue.qsize, qsize),
     empty=compiled_function(queues.Queue.empty, empty),
     full=compiled_function(queues.Queue.full, full),
-    put=compiled_function(asyncio_put, put),
+    put=coroutine_method(asyncio_put, put_operation, 2, &queue_class),
     put_nowait=compiled_function(queues.Queue.put_nowait, put_nowait),
-    get=compiled_function(asyncio_get, get),
+    get=coroutine_method(asyncio_get, get_operation, 1, &queue_class),
     get_nowait=compiled_function(queues.Queue.get_nowait, get_nowait),
     task_done=compiled_function(queues.Queue.task_done, task_done),
-    join=compiled_function(asyncio_join, join),
+    join=coroutine_method(asyncio_join, join_operation, 1, &queue_class),
 )
 PriorityQueue = compiled_class(Queue, queues.PriorityQueue)
 LifoQueue = compiled_class(Queue, queues.LifoQueue)

@@ -13,7 +13,7 @@ from hotloop._c.highlevel.constructor cimport (
     constructor_install,
     is_unchanged_class,
 )
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, is_merged, new_operation
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_size
 from hotloop._c.highlevel.lock cimport acquired, await_acquire
 from hotloop._c.highlevel.plain_class cimport (
@@ -298,12 +298,6 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
     return Py_NewRef(is_locked(<SemaphoreFields>arguments[0]))
 
 
-cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
-        return NULL
-    return new_coroutine(acquire_operation, <object>arguments[0], None)
-
-
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if not applies(arguments, count, 1, keywords) or not may_release(<SemaphoreFields>arguments[0]):
         return NULL
@@ -316,18 +310,6 @@ cdef bint may_release(SemaphoreFields semaphore) except -1:
     if not is_bounded(<PyObject *>semaphore):
         return True
     return bound_is_usual(semaphore) and semaphore._value < semaphore._bound_value
-
-
-cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
-        return NULL
-    return new_coroutine(enter_operation, <object>arguments[0], None)
-
-
-cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
-        return NULL
-    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -481,10 +463,10 @@ cdef dict short_cuts():
     return {
         "__init__": compiled_function(asyncio_init, init),
         "locked": compiled_function(locks.Semaphore.locked, locked),
-        "acquire": compiled_function(asyncio_acquire, acquire),
+        "acquire": coroutine_method(asyncio_acquire, acquire_operation, 1, &unbounded_class),
         "release": compiled_function(locks.Semaphore.release, release),
-        "__aenter__": compiled_function(asyncio_enter, enter),
-        "__aexit__": compiled_function(asyncio_exit, exit_),
+        "__aenter__": coroutine_method(asyncio_enter, enter_operation, 1, &unbounded_class),
+        "__aexit__": coroutine_method(asyncio_exit, exit_operation, 4, &unbounded_class),
     }
 
 

@@ -9,7 +9,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_operation
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
@@ -218,12 +218,6 @@ cdef int set_paused(StreamReaderProtocolFields protocol, bint paused, object rep
     return 0
 
 
-cdef PyObject *drain_helper(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &protocol_class):
-        return NULL
-    return new_coroutine(drain_helper_operation, <object>arguments[0], None)
-
-
 cdef enum:
     WOKEN = 1
 
@@ -265,7 +259,7 @@ StreamReaderProtocol = compiled_class(
     data_received=compiled_data_received,
     pause_writing=compiled_function(AsyncioProtocol.pause_writing, pause_writing),
     resume_writing=compiled_function(AsyncioProtocol.resume_writing, resume_writing),
-    _drain_helper=compiled_function(asyncio_drain_helper, drain_helper),
+    _drain_helper=coroutine_method(asyncio_drain_helper, drain_helper_operation, 1, &protocol_class),
 )
 cdef object compiled_protocol = StreamReaderProtocol
 plain_class_record(&protocol_class, StreamReaderProtocol)

@@ -14,7 +14,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_coroutine, new_operation
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport is_our_future
@@ -283,18 +283,6 @@ cdef PyObject *readuntil(PyObject **arguments, Py_ssize_t count, PyObject *keywo
     return new_coroutine(readuntil_operation, <object>arguments[0], separator)
 
 
-cdef PyObject *readline(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
-        return NULL
-    return new_coroutine(readline_operation, <object>arguments[0], None)
-
-
-cdef PyObject *anext_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
-        return NULL
-    return new_coroutine(anext_operation, <object>arguments[0], None)
-
-
 cdef bint is_size(object number) except -1:
     """Whether it is an int from 0 to the largest that fits in a C long."""
     cdef int overflow = 0
@@ -518,8 +506,8 @@ StreamReader = compiled_class(
     read=compiled_function(AsyncioReader.read, read),
     readexactly=compiled_function(AsyncioReader.readexactly, readexactly),
     readuntil=compiled_function(AsyncioReader.readuntil, readuntil),
-    readline=compiled_function(AsyncioReader.readline, readline),
-    __anext__=compiled_function(AsyncioReader.__anext__, anext_),
+    readline=coroutine_method(AsyncioReader.readline, readline_operation, 1, &reader_class),
+    __anext__=coroutine_method(AsyncioReader.__anext__, anext_operation, 1, &reader_class),
 )
 cdef object compiled_reader = StreamReader
 plain_class_record(&reader_class, StreamReader)

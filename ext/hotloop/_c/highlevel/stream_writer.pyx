@@ -8,7 +8,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_operation
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.stream_protocol cimport StreamReaderProtocolFields, is_plain_protocol
@@ -160,18 +160,6 @@ cdef PyObject *get_extra_info(PyObject **arguments, Py_ssize_t count, PyObject *
     return Py_NewRef(transport.get_extra_info(<object>arguments[1], None if count == 2 else <object>arguments[2]))
 
 
-cdef PyObject *drain(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
-        return NULL
-    return new_coroutine(drain_operation, <object>arguments[0], None)
-
-
-cdef PyObject *wait_closed(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
-        return NULL
-    return new_coroutine(wait_closed_operation, <object>arguments[0], None)
-
-
 # -- the coroutines ----------------------------------------------------------------------------------------------------
 
 cdef enum:
@@ -246,8 +234,8 @@ StreamWriter = compiled_class(
     close=compiled_function(AsyncioWriter.close, close),
     is_closing=compiled_function(AsyncioWriter.is_closing, is_closing),
     get_extra_info=compiled_function(AsyncioWriter.get_extra_info, get_extra_info),
-    drain=compiled_function(asyncio_drain, drain),
-    wait_closed=compiled_function(asyncio_wait_closed, wait_closed),
+    drain=coroutine_method(asyncio_drain, drain_operation, 1, &writer_class),
+    wait_closed=coroutine_method(asyncio_wait_closed, wait_closed_operation, 1, &writer_class),
 )
 plain_class_record(&writer_class, StreamWriter)
 

@@ -8,7 +8,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, coroutine_method, new_coroutine, new_operation
 from hotloop._c.highlevel.plain_class cimport (
     class_is_unchanged,
     is_unchanged,
@@ -303,12 +303,6 @@ cdef PyObject *on_timeout(PyObject **arguments, Py_ssize_t count, PyObject *keyw
     return Py_NewRef(None)
 
 
-cdef PyObject *aenter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &timeout_class):
-        return NULL
-    return new_coroutine(aenter_operation, <object>arguments[0], None)
-
-
 cdef PyObject *aexit(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef object raised = None       # (type, value, traceback); None: nothing was raised
     if count != 4 or keywords != NULL or not is_plain_timeout(arguments[0]):
@@ -380,7 +374,7 @@ Timeout = compiled_class(
     when=compiled_function(timeouts.Timeout.when, when_),
     reschedule=compiled_function(timeouts.Timeout.reschedule, reschedule),
     expired=compiled_function(timeouts.Timeout.expired, expired),
-    __aenter__=compiled_function(asyncio_aenter, aenter),
+    __aenter__=coroutine_method(asyncio_aenter, aenter_operation, 1, &timeout_class),
     __aexit__=compiled_function(asyncio_aexit, aexit),
     _on_timeout=on_timeout_function,
 )

@@ -39,6 +39,7 @@ from hotloop._c.highlevel.lock cimport (
     take_if_free,
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.running_loop cimport running_loop
 from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
 from hotloop._c.highlevel.waiters cimport create_waiter, has_waiters, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
@@ -261,6 +262,9 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return True
     if not is_plain_condition(<PyObject *>condition) or not is_held(<ConditionFields>condition):
         return delegate(coroutine, asyncio_wait(condition))
+    if not may_wait_here(<ConditionFields>condition):
+        # asyncio unlocks the condition first, and its error names the condition as it is then.
+        return delegate(coroutine, asyncio_wait(condition))
     try:
         waiter = create_waiter(condition, (<ConditionFields>condition)._loop)
     except BaseException as raised:
@@ -285,6 +289,11 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = NOTIFIED
     return await_object(coroutine, waiter)
+
+
+cdef bint may_wait_here(ConditionFields condition) except -1:
+    """Whether it has not been used with another loop than the running one."""
+    return condition._loop is None or condition._loop is running_loop()
 
 
 cdef enum:

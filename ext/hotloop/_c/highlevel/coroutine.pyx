@@ -59,7 +59,7 @@ cdef extern from *:
         Py_DECREF(none); \\
     })
     """
-    void fill_owner(PyObject *coroutine, object new_owner) noexcept
+    void fill_owner(PyObject *coroutine, PyObject *new_owner) noexcept
     ctypedef PyObject *(*unaryfunc)(PyObject *)
     int running_code_flags() noexcept
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
@@ -118,13 +118,17 @@ cdef Operation new_operation(
 
 
 cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL:
+    return make_coroutine(operation, <PyObject *>owner, <PyObject *>argument)
+
+
+cdef inline PyObject *make_coroutine(Operation operation, PyObject *owner, PyObject *argument) except NULL:
     cdef PyObject *made = free_objects_acquire()
     if made == NULL:
         made = Py_NewRef(Coroutine.__new__(Coroutine))
     (<Coroutine>made).operation = operation
     fill_owner(made, owner)
-    if argument is not None:
-        (<Coroutine>made).argument = argument
+    if argument != <PyObject *>None:
+        (<Coroutine>made).argument = <object>argument
     (<Coroutine>made).progress = CREATED
     return with_origin(<Coroutine>steal(made)) if origin_tracking_depth() else made
 
@@ -154,10 +158,10 @@ cdef PyObject *call_coroutine_method(
         or not class_keeps_names(arguments[0], called.coroutine.known, called.coroutine.relied_on)
     ):
         return PyObject_Vectorcall(called.function, arguments, count, keywords)
-    return new_coroutine(
+    return make_coroutine(
         <Operation>called.coroutine.operation,
-        <object>arguments[0],
-        <object>arguments[1] if called.coroutine.count == 2 else None,
+        arguments[0],
+        arguments[1] if called.coroutine.count == 2 else <PyObject *>None,
     )
 
 

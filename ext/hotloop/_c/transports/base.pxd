@@ -1,3 +1,4 @@
+from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 
 
@@ -41,4 +42,5 @@ cdef class Transport(ProtocolRunner):
     cdef int count_as(self, int kind) noexcept
 
 
+cdef int report_error(LoopCore loop, Transport transport, str message, object error) except -1
 cdef Py_ssize_t as_size(object limit) except? -1

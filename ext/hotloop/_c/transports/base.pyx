@@ -153,9 +153,7 @@ cdef class Transport(ProtocolRunner):
                 if loop.debug:
                     base_events.logger.debug("%r: %s", self, message, exc_info=error)
             else:
-                loop.call_exception_handler(
-                    {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
-                )
+                report_error(loop, self, message, error)
         finally:
             self.force_close(error)
         return 0
@@ -240,7 +238,7 @@ cdef class Transport(ProtocolRunner):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            flow_control_failed(self, "protocol.pause_writing() failed", error)
+            report_error(self.loop, self, "protocol.pause_writing() failed", error)
         return 0
 
     cdef int maybe_resume_protocol(self) except -1:
@@ -253,7 +251,7 @@ cdef class Transport(ProtocolRunner):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            flow_control_failed(self, "protocol.resume_writing() failed", error)
+            report_error(self.loop, self, "protocol.resume_writing() failed", error)
         return 0
 
     cdef int set_limits(self, object high, object low) except -1:
@@ -479,8 +477,9 @@ cdef object replaced_method(Transport transport, str name, object original):
     return found.__get__(transport, cls) if hasattr(found, "__get__") else found
 
 
-cdef int flow_control_failed(Transport transport, str message, object error) except -1:
-    transport.loop.call_exception_handler(
+cdef int report_error(LoopCore loop, Transport transport, str message, object error) except -1:
+    """Call the loop's exception handler. `loop` is the transport's, unless that has ended since."""
+    loop.call_exception_handler(
         {"message": message, "exception": error, "transport": transport, "protocol": transport.protocol}
     )
     return 0

@@ -28,7 +28,7 @@ from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.os_errors cimport caught_os_error
 from hotloop._c.system.receive cimport next_size, receive_bytes, receive_waiting
-from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport
+from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, report_error
 from hotloop._c.transports.write_queue cimport (
     as_plain_data,
     iovec,
@@ -249,11 +249,9 @@ cdef class ReadPipeTransport(PipeTransport):
 
     cdef int fatal_error(self, object error, str message) except -1:
         if self.loop is None or (isinstance(error, OSError) and error.errno == EIO):
-            # A terminal returns EIO when its other side is closed.
+            # A terminal returns EIO when its other side is closed. All other OSErrors are reported, as by asyncio.
             return Transport.fatal_error(self, error, message)
-        self.loop.call_exception_handler(
-            {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
-        )
+        report_error(self.loop, self, message, error)
         return self.force_close(error)
 
     def _activity(self):

@@ -108,8 +108,7 @@ cdef class CallbackWatcher(Watcher):
 
 
 cdef CallbackWatcher callback_watcher(PollerSelector poller, int fd):
-    """The callbacks of a descriptor, or None. RuntimeError if another kind of watcher, or a program, has registered it.
-    """
+    """The callbacks of a descriptor, or None. RuntimeError if what else is registered does not yield."""
     cdef object entry = poller.entry(fd)
     if entry is None or type(entry) is CallbackWatcher:
         return entry

@@ -104,8 +104,7 @@ cdef class Poller:
         return self.last_generation
 
     cdef int reserve(self, int fd) except -1:
-        """Give the descriptor a suspended registration for a watcher that will resume() it. The kernel is not told yet.
-        """
+        """Give the descriptor a suspended registration, of which the kernel learns when a watcher calls resume()."""
         self.detach(fd)
         self.grow_tables(fd)
         self.registrations[fd].generation = self.next_generation()

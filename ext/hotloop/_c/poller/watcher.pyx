@@ -49,8 +49,7 @@ cdef class Watcher(Runnable):
         return fd
 
     cdef bint is_idle(self) noexcept:
-        """True if no event is waited for, and the descriptor stays registered only because the next wait may come soon.
-        """
+        """True if it waits for no event, and is registered only because it may soon wait again."""
         return False
 
     cdef bint waits_for(self, object sock) except -1:

@@ -89,6 +89,7 @@ cdef class TimerQueue:
         timer_heap_free(&self.heap)
 
     cdef int push(self, TimerHandle handle) except -1:
+        """Make a new handle pending, and give it a context if it has none. MemoryError: it is not pending."""
         if handle.context is not None:
             return self.insert(handle, handle.deadline)
         # First, because making a context may run the garbage collector, and thus a finalizer that sets a timer.
@@ -142,6 +143,7 @@ cdef class TimerQueue:
         return 0
 
     cdef int remove(self, TimerHandle handle) except -1:
+        """Take a pending handle out of the queue."""
         cdef object_section section
         section_enter(&section, self)
         if FREE_THREADED and handle.timers is not self:
@@ -158,14 +160,14 @@ cdef class TimerQueue:
         deadlines; infinity if none was due. If there is no memory for a longer ready queue, the rest stays due."""
         cdef const timer_due *first
         cdef TimerHandle handle
-        cdef double earliest
+        cdef double first_due
         cdef object_section section
         section_enter(&section, self)
         try:
             first = timer_heap_first(&self.heap)
-            earliest = INFINITY
+            first_due = INFINITY
             if first != NULL and first.deadline <= now:
-                earliest = first.deadline
+                first_due = first.deadline
                 timer_heap_sort_due(&self.heap, now)
                 first = timer_heap_first(&self.heap)
             while first != NULL and first.deadline <= now and has_room(ready):
@@ -188,7 +190,7 @@ cdef class TimerQueue:
             section_leave(&section)
         # Here as well as before a wait, because a loop that always has something to run never waits.
         self.shrink()
-        return earliest
+        return first_due
 
     cdef int shrink(self) noexcept:
         """Free the memory of a burst, if few timers are left. Without memory for that the loop tries again before its

@@ -63,8 +63,7 @@ cdef int enter_task(object loop, object task) except -1:
 
 
 cdef int leave_task(object loop, object task) except -1:
-    """Make no task the current one of `loop`. Up to Python 3.13 only if it is `task` now; from 3.14 on whichever it is.
-    """
+    """Make no task the current one of `loop`. Up to Python 3.13 only if the current one is `task`."""
     if current_task_set(<PyObject *>loop, NULL):
         return 0
     if in_thread_state:

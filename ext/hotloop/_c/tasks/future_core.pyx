@@ -112,6 +112,7 @@ cdef class FutureCore(Runnable):
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
     cdef object take_result(self):
+        """The result. Raises the exception that was set, CancelledError, or InvalidStateError if not done."""
         if state_of(self) == FINISHED:
             self.log_traceback = False
             if self.error is None:
@@ -137,6 +138,7 @@ cdef class FutureCore(Runnable):
         return "Future object is not initialized." if self.loop is None else pending
 
     cdef int finish(self, object value) except -1:
+        """Set the result, and queue what waits for it. InvalidStateError if done."""
         cdef object_section section
         self.check_initialized()
         section_enter(&section, self)
@@ -149,6 +151,8 @@ cdef class FutureCore(Runnable):
         return self.schedule_callbacks()
 
     cdef int fail(self, object error) except -1:
+        """Set an exception, or an instance of an exception class, and queue what waits for it. InvalidStateError if
+        done, TypeError for anything else."""
         cdef object_section section
         self.check_initialized()
         if self.state != PENDING:
@@ -174,6 +178,7 @@ cdef class FutureCore(Runnable):
         return 0
 
     cdef bint set_cancelled(self, object message) except -1:
+        """Cancel, and queue what waits for the outcome. False if done already."""
         cdef object_section section
         self.check_initialized()
         self.log_traceback = False
@@ -206,6 +211,7 @@ cdef class FutureCore(Runnable):
     # -- callbacks and waiters -----------------------------------------------------------------------------------------
 
     cdef int add_callback(self, object callback, object context) except -1:
+        """Call `callback` in `context` when done; soon, if the future is done already."""
         cdef PyObject *task = waiting_task(waiting_behind(callback))
         cdef object_section section
         section_enter(&section, self)
@@ -361,6 +367,7 @@ cdef class FutureCore(Runnable):
         return found
 
     cdef int schedule_callbacks(self) except -1:
+        """The future is done: queue its callbacks and waiters."""
         cdef object first
         cdef object_section section
         section_enter(&section, self)

@@ -18,7 +18,6 @@ cdef void set_stop_iteration(object value) noexcept:
 
 
 cdef void end_iteration(object value) noexcept:
-    """Called before a tp_iternext returns NULL. NULL without an exception ends the iteration, too, with the value None.
-    """
+    """End an iteration with a value, before a tp_iternext returns NULL. NULL without an exception means None."""
     if value is not None or is_traced():
         stop_iteration_set(value)

@@ -204,6 +204,8 @@ cdef class Task(TaskCore):
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     cdef int prepare(self, object coro, object name, object context) except -1:
+        """Give a task its coroutine, its name (None: "Task-<number>"), and its context (None: a copy of the current
+        one). TypeError if the first is no coroutine, and from Python 3.15 on if the last is no Context."""
         if not PyCoro_CheckExact(coro) and not coroutines.iscoroutine(coro):
             # There is no coroutine that could be "destroyed but pending".
             self.log_destroy_pending = False

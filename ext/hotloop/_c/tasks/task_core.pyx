@@ -196,6 +196,7 @@ cdef class TaskCore(Future):
         return 0
 
     cdef int step(self, object error) except -1:
+        """Take a step in the context that is entered. `error` is thrown into the coroutine; None: nothing is."""
         if state_of(self) != PENDING:
             return self.refuse_step(error)
         if self.must_cancel:
@@ -370,8 +371,8 @@ cdef int stop_before_step(TaskCore task) except -1:
 
 
 cdef object error_to_throw(Future future):
-    """The exception to throw into a task that has waited for `future`; None if the future has a result, or is not done.
-    """
+    """What to throw into a task that has waited for `future`: its exception, or None if it has a result or is not
+    done."""
     if state_of(future) == FINISHED and future.error is None:
         future.log_traceback = False
         return None

@@ -265,7 +265,6 @@ cdef class TlsSender(TlsReceiver):
         return stream.send_queued()
 
     cdef int send_records_unless_paused(self) except -1:
-        """send_records() unless the transport is paused."""
         return 0 if self.sending_paused else self.send_records()
 
     cdef int send_records(self) except -1:

@@ -325,7 +325,7 @@ def _check(loop: Any) -> None:
     """Raise TypeError or NotImplementedError unless there can be a socket for this loop."""
     if not hasattr(loop, "_progress"):
         raise TypeError(f"only hotloop's event loops can be inspected, not {loop!r}")
-    loop._progress()
+    loop._progress()  # raises NotImplementedError on Windows
     if not hasattr(socket, "AF_UNIX"):
         raise NotImplementedError("this platform's Python has no Unix sockets")
 

@@ -256,7 +256,7 @@ def watch_stalls(
     check_limit(after)
     if not hasattr(loop, "_progress"):
         raise TypeError(f"only hotloop's event loops can be watched, not {loop!r}")
-    loop._progress()
+    loop._progress()  # raises the NotImplementedError
     if not callable(report):
         raise TypeError(f"a report of stalls must be callable, not {report!r}")
     if loop.is_closed():

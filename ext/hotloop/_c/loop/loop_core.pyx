@@ -147,12 +147,12 @@ cdef class LoopCore(Polling):
                 finally:
                     end_caching_contexts()
         finally:
-            # The program may have replaced them meanwhile.
+            # Not `overridden`: the program may have replaced the two halves meanwhile.
             if self.run_forever_halves_are_original:
                 self.end_running()
             else:
                 self._run_forever_cleanup()
-            # Of the run that this one was nested in.
+            # The hooks of the run that this one was nested in.
             self._old_agen_hooks = outer_hooks
 
     # The two halves of run_forever(): subclasses override them, and code that drives the loop itself calls them.

@@ -214,6 +214,7 @@ cdef class Polling(TaskCreation):
             slices = GIL_HELD_INTERVALS * min(<double>getswitchinterval(), 1e6) * 1e9 / SLICE
             self.gil_held_ticks = <uint64_t>(slices * self.metrics.slice_ticks)
         except MemoryError:
+            # For the number. The next poll asks again.
             pass
         return True
 

@@ -41,7 +41,7 @@ static int fields_install(PyTypeObject *type, PyMemberDef *fields)
     return failed ? -1 : 0;
 }
 
-/* For the second macro: the field `name` of the C structure `owner`. */
+/* For FIELDS_INSTALL(): the field `name` of the C structure `owner`. */
 #define FIELD(owner, name) {#name, Py_T_OBJECT_EX, offsetof(owner, name), 0, NULL}
 
 /* FIELD() for one that is None to Python code while it is missing, as if the class had it. */

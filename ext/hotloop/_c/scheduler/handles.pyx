@@ -124,6 +124,9 @@ cdef object callback_text(Handle handle):
     return format_callback(callback, args, loop)
 
 
+# The cache of contexts is this module's: each module that includes context_cache.h has another. The rest of the package
+# uses it through these functions.
+
 cdef object copy_context(object context):
     """A copy; an empty one of a context that the garbage collector has cleared. TypeError if it is no context."""
     return context_copy(context)

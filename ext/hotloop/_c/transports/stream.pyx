@@ -2,10 +2,10 @@
 
 This file writes; reading is its base class's, in stream_receiver.pyx.
 
-What callbacks write in one turn of the loop is sent at its end, in one system call for each transport, or at
-once when it is large. Outside a turn it is sent at once. So a handler that writes a head, a body and a tail sends one
-segment, and a server answering many clients wakes none of them before it has read from all. bytes objects are kept
-without a copy; data that the caller may change is copied.
+What callbacks write in one turn of the loop is sent at its end, in one system call for each transport, or at once when
+it is large. Outside a turn it is sent at once. So a handler that writes a head, a body and a tail sends one segment,
+and a server answering many clients wakes none of them before it has read from all. bytes objects are kept without a
+copy; data that the caller may change is copied.
 
 Source: tcp(7), unix(7); asyncio/selector_events.py.
 """

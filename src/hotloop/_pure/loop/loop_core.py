@@ -97,7 +97,7 @@ class LoopCore(Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         outer_hooks, outer_thread = self._old_agen_hooks, self._thread_id
-        outer_task = None
+        outer_task = None  # the current task of the run that this one is nested in
         try:
             self._run_forever_setup()
         except BaseException:
@@ -105,7 +105,7 @@ class LoopCore(Behind):  # type: ignore[misc]
                 self._run_forever_cleanup()
             raise
         try:
-            # Of the run that this one is nested in. Since Python 3.14 it is the running loop's, whichever that is.
+            # Since Python 3.14 this is the task of the running loop, whichever that is.
             outer_task = tasks.current_task(self)
             self.__begin()
             while True:
@@ -126,7 +126,7 @@ class LoopCore(Behind):  # type: ignore[misc]
                 self._thread_id = None
                 events._set_running_loop(None)
                 self._run_forever_cleanup()
-                # Of the run that this one was nested in.
+                # The hooks of the run that this one was nested in.
                 self._old_agen_hooks = outer_hooks
 
     if sys.version_info < (3, 13):

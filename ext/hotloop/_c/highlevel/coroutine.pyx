@@ -136,9 +136,11 @@ cdef inline PyObject *make_coroutine(Operation operation, PyObject *owner, PyObj
 cdef object coroutine_method(
     object function, Operation operation, Py_ssize_t count, const plain_class *known, unsigned int relied_on=0
 ):
-    """asyncio's coroutine function of a class, of which `known` objects make compiled coroutines: those whose class
-    replaces none of the names `relied_on`, in calls with `count` arguments, the object included, and no keywords. An
-    argument beside the object is the coroutine's; of more, as __aexit__() gets them, it needs none."""
+    """A method whose calls make a compiled coroutine where they can, and else go to asyncio's `function`.
+
+    They can with `count` arguments, the object included, and no keywords, on an object of the class `known` or of a
+    subclass that replaces none of the names `relied_on`. The one argument beside the object is the coroutine's; the
+    three of __aexit__() are dropped."""
     cdef object method = new_compiled_function(function, <vectorcallfunc>call_coroutine_method)
     cdef compiled_function_object *made = <compiled_function_object *>method
     made.coroutine.operation = operation

@@ -48,7 +48,10 @@ static inline void wake_lock_acquire(wake_lock *lock) { PyMutex_Lock(lock); }
 static inline void wake_lock_release(wake_lock *lock) { PyMutex_Unlock(lock); }
 
 /* Of one object. Nothing that can run Python code may come between entering and leaving: it would release the lock for
- * that time. */
+ * that time.
+ *
+ * Where a block may return or raise, and nothing depends on its speed, `with cython.critical_section(object)` is the
+ * same, and shorter. With the GIL that still counts a reference to the object. */
 typedef PyCriticalSection object_section;
 static inline void section_enter(object_section *section, PyObject *object)
 {

@@ -6,7 +6,6 @@ How it keeps its outcome and wakes what waits for it is in future_core.pyx.
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.recycling cimport free_memory_install, free_objects_acquire, free_objects_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
@@ -208,19 +207,13 @@ cdef class Future(FutureCore):
 
     @property
     def _cancel_message(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.cancel_message
-        finally:
-            section_leave(&section)
 
     @_cancel_message.setter
     def _cancel_message(self, value):
-        cdef object_section section
-        section_enter(&section, self)
-        self.cancel_message = value
-        section_leave(&section)
+        with cython.critical_section(self):
+            self.cancel_message, value = value, self.cancel_message
 
     @_cancel_message.deleter
     def _cancel_message(self):

@@ -316,16 +316,12 @@ cdef class Task(TaskCore):
 
     def uncancel(self):
         """Take one cancel request back; return how many are left."""
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             if self.cancel_requests > 0:
                 self.cancel_requests -= 1
                 if uncancel_clears_must_cancel and self.cancel_requests == 0:
                     self.must_cancel = False
             return self.cancel_requests
-        finally:
-            section_leave(&section)
 
     # -- attributes and queries ----------------------------------------------------------------------------------------
 
@@ -348,14 +344,10 @@ cdef class Task(TaskCore):
 
     def get_name(self):
         """The name given to it, or "Task-<number>"."""
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             if self.name is None:
                 self.name = f"Task-{task_number_get(&self.number)}"
             return self.name
-        finally:
-            section_leave(&section)
 
     def set_name(self, value, /):
         """Name the task; anything but a string goes through str()."""
@@ -396,12 +388,8 @@ cdef class Task(TaskCore):
 
     @property
     def _fut_waiter(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.fut_waiter
-        finally:
-            section_leave(&section)
 
     @property
     def _must_cancel(self):

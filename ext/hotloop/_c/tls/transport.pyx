@@ -13,7 +13,6 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_install,
     instance_dict_set,
 )
-from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
@@ -88,12 +87,8 @@ cdef class SSLTransport:
 
     def get_protocol(self):
         """The protocol that is called."""
-        cdef object_section section
-        section_enter(&section, self.tls)
-        try:
+        with cython.critical_section(self.tls):
             return self.tls.app
-        finally:
-            section_leave(&section)
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -240,12 +235,8 @@ cdef bint has_ended(TlsProtocol tls) except -1:
 
 cdef object transport_below(TlsProtocol tls):
     """The transport below; None once the connection has ended. Other threads may call this while it ends."""
-    cdef object_section section
-    section_enter(&section, tls)
-    try:
+    with cython.critical_section(tls):
         return tls.transport
-    finally:
-        section_leave(&section)
 
 
 cdef SSLTransport new_tls_transport(TlsProtocol tls):

@@ -341,12 +341,8 @@ cdef class Transport(ProtocolRunner):
 
     def get_protocol(self):
         """The protocol that is called."""
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.protocol
-        finally:
-            section_leave(&section)
 
     def is_closing(self):
         """True after close() or abort(), or when the connection is broken."""
@@ -415,21 +411,13 @@ cdef class Transport(ProtocolRunner):
 
     @property
     def _loop(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.loop
-        finally:
-            section_leave(&section)
 
     @property
     def _protocol(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.protocol
-        finally:
-            section_leave(&section)
 
     @_protocol.setter
     def _protocol(self, value):
@@ -453,14 +441,10 @@ cdef class Transport(ProtocolRunner):
 
     @property
     def _extra(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             if self.extra is None:
                 self.extra = {}
             return self.extra
-        finally:
-            section_leave(&section)
 
 
 def release_transport(Transport transport not None):

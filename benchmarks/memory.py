@@ -1,7 +1,8 @@
-"""What does one of each thing cost in memory that a program has many of: connections, tasks, timers?
+"""What does one of each thing cost in memory that a program has many of: connections, tasks, timers, queues?
 
     python benchmarks/memory.py
     python benchmarks/memory.py --loops hotloop-c,uvloop --things timer,task-that-sleeps --rounds 1
+    python benchmarks/memory.py --loops asyncio,hotloop-compiled --things queue,lock,task-in-queue-get
 
 A process of its own makes one loop and many of one thing, and divides what its anonymous memory has grown by (heaps of
 Python, libc and, over TLS, OpenSSL; not the kernel's part). Pages of files do not count, so other processes do not
@@ -115,6 +116,14 @@ THINGS = {
     "future": Thing(of_each(lambda loop: loop.create_future()), 100_000),
     "task-that-awaits-a-future": Thing(of_each(lambda loop: loop.create_task(wait_for_a_future())), 100_000),
     "task-that-sleeps": Thing(of_each(lambda loop: loop.create_task(asyncio.sleep(NEVER))), 100_000),
+    "queue": Thing(of_each(lambda loop: asyncio.Queue()), 20_000),
+    "lock": Thing(of_each(lambda loop: asyncio.Lock()), 100_000),
+    "semaphore": Thing(of_each(lambda loop: asyncio.Semaphore()), 100_000),
+    "event": Thing(of_each(lambda loop: asyncio.Event()), 50_000),
+    "condition": Thing(of_each(lambda loop: asyncio.Condition()), 50_000),
+    # With the object that they wait for.
+    "task-in-queue-get": Thing(of_each(lambda loop: loop.create_task(asyncio.Queue().get())), 20_000),
+    "task-in-semaphore-acquire": Thing(of_each(lambda loop: loop.create_task(asyncio.Semaphore(0).acquire())), 50_000),
     "connection": Thing(of_a_connection, 10_000),
     "tls-connection": Thing(of_a_tls_connection, 1_000),
 }

@@ -33,6 +33,18 @@ def test_each_thing_without_a_connection_is_measured():
         assert timer > 72 and 72 < future < awaiting < sleeping < 10_000
 
 
+def test_what_asyncio_makes_of_python_objects_is_measured():
+    names = ("queue", "lock", "semaphore", "event", "condition", "task-in-queue-get", "task-in-semaphore-acquire")
+    done = script("--loops", "asyncio", "--things", ",".join(names), "--count", "2000", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = {name: found["asyncio"] for name, found in json.loads(done.stdout)["bytes"].items()}
+    assert tuple(figures) == names
+    # A condition has a lock, and a task that waits in get() its queue.
+    assert 48 < figures["lock"] < figures["condition"] < 10_000
+    assert 48 < figures["queue"] < figures["task-in-queue-get"] < 20_000
+    assert 48 < figures["semaphore"] < figures["task-in-semaphore-acquire"] < 20_000
+
+
 @pytest.mark.skipif(load.unavailable() is not None, reason=str(load.unavailable()))
 def test_connections_are_measured():
     done = script("--loops", "asyncio", "--things", "connection", "--count", "500")

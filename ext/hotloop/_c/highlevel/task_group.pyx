@@ -32,7 +32,6 @@ cdef extern from *:
 
     #define GROUP struct __pyx_obj_7hotloop_2_c_9highlevel_10task_group_TaskGroupFields
     #define INSTANCE_DICT_OWNER GROUP
-    #define clear_group_fields(group) FIELDS_CLEAR(GROUP, group, _entered, _on_completed_fut)
     #define fill_group_fields(group) FIELDS_FILL(GROUP, group, _entered, _cancel_on_enter)
     #define group_fields_are_set(group) FIELDS_ARE_SET(GROUP, group, _entered, _cancel_on_enter)
     #define GROUP_FIELDS \\
@@ -41,8 +40,10 @@ cdef extern from *:
             FIELD(GROUP, _errors), FIELD(GROUP, _base_error), FIELD(GROUP, _on_completed_fut)
     #if PY_VERSION_HEX >= 0x030F0000
     #define add_group_fields(type) FIELDS_INSTALL(type, GROUP_FIELDS, FIELD(GROUP, _cancel_on_enter))
+    #define clear_group_fields(group) FIELDS_CLEAR(GROUP, group, _entered, _cancel_on_enter)
     #else
     #define add_group_fields(type) FIELDS_INSTALL(type, GROUP_FIELDS)
+    #define clear_group_fields(group) FIELDS_CLEAR(GROUP, group, _entered, _on_completed_fut)
     #endif
     """
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)

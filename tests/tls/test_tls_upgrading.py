@@ -43,6 +43,33 @@ def test_upgrading(tls, kind, side, version, make_protocol):
     assert plain.protocol.error is None
 
 
+class OwnTransport(asyncio.Transport):
+    """A program's transport on top of another one. Of the private names it has only those that asyncio's TLS needs."""
+
+    _start_tls_compatible = True
+
+    def __init__(self, carrier):
+        super().__init__()
+        for name in ("close", "is_closing", "pause_reading", "resume_reading", "set_protocol", "write"):
+            setattr(self, name, getattr(carrier, name))
+        self.get_extra_info = carrier.get_extra_info
+        self._force_close = carrier._force_close
+
+
+@every_side
+def test_upgrading_a_programs_own_transport(tls, side):
+    plain = UpgradableConnection(tls, side, kind=ANY_KIND)
+    plain.transport = OwnTransport(plain.transport)
+    connection = plain.upgrade()
+    connection.deliver(b"hello")
+    connection.transport.write(b"and back")
+    assert connection.receive(8) == b"and back"
+    connection.transport.close()
+    connection.run_until_lost()
+    assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+    assert plain.protocol.error is None
+
+
 @every_side
 def test_what_the_upgraded_transport_knows(tls, side):
     plain = UpgradableConnection(tls, side)

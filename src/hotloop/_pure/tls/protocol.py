@@ -14,7 +14,8 @@ class TlsProtocol(sslproto.SSLProtocol):
     def connection_made(self, transport: Any) -> None:
         """As in asyncio, but the transport may be full already: it has told the application's protocol only. The
         handshake goes on."""
-        if transport._protocol_paused:
+        # A program's own transport with `_start_tls_compatible` may have no `_protocol_paused`.
+        if getattr(transport, "_protocol_paused", False):
             self._app_writing_paused = True
         super().connection_made(transport)
 

@@ -108,6 +108,17 @@ def test_get_buffer_returns_what_cannot_be_filled(tls, buffer):
     assert f"read-write bytes-like object, not {type(buffer).__name__}" in str(protocol.error)
 
 
+def test_get_buffer_returns_an_empty_buffer(tls):
+    protocol = ViewRecorder(get_buffer=bytearray)
+    connection = tls.open("server", protocol)
+    skip_on_asyncio(connection.transport, "it takes an empty buffer for the end of the peer's data")
+    connection.peer.write(b"data")
+    connection.run_until(lambda: protocol.lost, peer_reads=False)
+    (report,) = tls.take_reports()
+    assert report["exception"] is protocol.error and type(protocol.error) is RuntimeError
+    assert str(protocol.error) == "get_buffer() returned an empty buffer"
+
+
 @every_side
 def test_what_arrives_before_the_handshake_begins(tls, side):
     """A program that resumes reading while start_tls() has it paused."""

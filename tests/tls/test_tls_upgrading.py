@@ -3,6 +3,7 @@
 P13: a PROXY header and the ClientHello in one segment; start_tls() while writing is paused.
 """
 
+import _socket
 import asyncio
 import contextlib
 import errno
@@ -367,6 +368,22 @@ async def tunnels(certificates, depth, kind="tcp"):
         server_layers.append(inner_server)
     await settle()
     return layers, server_layers, client, server
+
+
+def test_abort_of_tls_inside_asyncios_own_tls(impl, certificates, monkeypatch):
+    """Which a loop has while the program has patched the socket class. Up to Python 3.12 that TLS transport raises a
+    TypeError in its _force_close()."""
+
+    async def main():
+        monkeypatch.setattr(socket.socket, "shutdown", lambda self, how: _socket.socket.shutdown(self, how))
+        layers, _, client, server = await tunnels(certificates, 2)
+        assert isinstance(layers[0], asyncio.sslproto._SSLProtocolTransport)
+        layers[-1].abort()
+        await until(lambda: client.lost and server.lost)
+        assert client.error is None
+        await settle()
+
+    impl.run(main())
 
 
 # What is done in the same turn with the layers, outermost first, of which the last one was written to.

@@ -246,10 +246,9 @@ cdef class TlsProtocol(TlsHandshake):
         self.continue_io()
 
     cdef int continue_io(self) except -1:
-        """Encrypt what had to wait. If the connection is closing and the transport below has taken it all, go on with
-        that: after close_notify, data of the peer's ends the connection, and what is still here would be lost."""
+        """Encrypt what had to wait; if the connection is closing and all is encrypted, go on with that."""
         self.send_now(self.state == FLUSHING)
-        if self.state == FLUSHING and self.unsent_bytes() == 0 and not self.peer_gone:
+        if self.state == FLUSHING and self.unencrypted.bytes == 0 and not self.peer_gone:
             self.continue_shutdown()
         return 0
 

@@ -34,6 +34,10 @@ from asyncio.log import logger
 # 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
 cdef Py_ssize_t PART = 7 * MAX_PLAINTEXT
 
+# That of asyncio's own TLS transport, which raises a TypeError up to Python 3.12. A loop has such a transport if the
+# program has patched the socket class, for example.
+cdef bint force_close_is_broken = sslproto.SSLProtocol._abort.__code__.co_argcount < 2
+
 
 @cython.no_gc_clear
 cdef class TlsSender(TlsReceiver):
@@ -343,7 +347,10 @@ cdef class TlsSender(TlsReceiver):
         """Close the transport below without writing what is buffered."""
         if self.transport is None:
             return 0
-        self.transport._force_close(error)
+        if force_close_is_broken and isinstance(self.transport, sslproto._SSLProtocolTransport):
+            self.transport.abort()
+        else:
+            self.transport._force_close(error)
         return 0
 
     cdef int sending_failed(self, object error) except -1:

@@ -24,6 +24,17 @@ from support.tls_connections import ANY_KIND, PIECE, Peer, UpgradableConnection,
 STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4"
 
 
+def talk_and_close(plain, connection):
+    """Data goes both ways through the upgraded connection, which then ends as it should."""
+    connection.deliver(b"hello")
+    connection.transport.write(b"and back")
+    assert connection.receive(8) == b"and back"
+    connection.transport.close()
+    connection.run_until_lost()
+    assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+    assert plain.protocol.error is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @every_side
 @every_version
@@ -34,14 +45,8 @@ def test_upgrading(tls, kind, side, version, make_protocol):
     assert connection.transport is not plain.transport
     assert isinstance(connection.transport, asyncio.Transport)
     assert connection.transport.get_protocol() is plain.protocol
-    connection.deliver(b"hello")
-    connection.transport.write(b"and back")
-    assert connection.receive(8) == b"and back"
-    connection.transport.close()
-    connection.run_until_lost()
-    assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+    talk_and_close(plain, connection)
     assert plain.protocol.transport is plain.transport, "connection_made() came once, for the plain one"
-    assert plain.protocol.error is None
 
 
 class OwnTransport(asyncio.Transport):
@@ -62,13 +67,7 @@ def test_upgrading_a_programs_own_transport(tls, side):
     plain = UpgradableConnection(tls, side, kind=ANY_KIND)
     plain.transport = OwnTransport(plain.transport)
     connection = plain.upgrade()
-    connection.deliver(b"hello")
-    connection.transport.write(b"and back")
-    assert connection.receive(8) == b"and back"
-    connection.transport.close()
-    connection.run_until_lost()
-    assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
-    assert plain.protocol.error is None
+    talk_and_close(plain, connection)
 
 
 @every_side

@@ -213,6 +213,7 @@ cdef class Future(FutureCore):
     @_cancel_message.setter
     def _cancel_message(self, value):
         with cython.critical_section(self):
+            # The earlier one is dropped on return: its finalizer may run any code.
             self.cancel_message, value = value, self.cancel_message
 
     @_cancel_message.deleter

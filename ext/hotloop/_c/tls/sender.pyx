@@ -34,7 +34,7 @@ from asyncio.log import logger
 # 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
 cdef Py_ssize_t PART = 7 * MAX_PLAINTEXT
 
-# That of asyncio's own TLS transport, which raises a TypeError up to Python 3.12. A loop has such a transport if the
+# _force_close() of asyncio's own TLS transport raises a TypeError up to Python 3.12. A loop has such a transport if the
 # program has patched the socket class, for example.
 cdef bint force_close_is_broken = sslproto.SSLProtocol._abort.__code__.co_argcount < 2
 

@@ -20,6 +20,7 @@ from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_s
 
 SOON = 0.05  # seconds; a timeout that the test waits for
 ENDED = ["connection_made", "eof_received", "connection_lost"]
+CUT_OFF = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
 
 
 @every_side
@@ -173,7 +174,7 @@ HOOKS = ["connection_made", "data", "eof_received", "pause_writing", "connection
 @pytest.mark.parametrize("call", ["close", "abort"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_ending_from_every_callback(load_implementation, impl, certificates, side, make_protocol, call, hook):
-    """The same callbacks follow as on asyncio."""
+    """The same callbacks follow as on asyncio, but where a peer's data ends its connection before all was sent."""
 
     def played(implementation):
         loop = implementation.new_event_loop()
@@ -187,7 +188,7 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
                     connection.peer.write(b"some data")
                 while not connection.writing_paused and not connection.transport.is_closing():
                     connection.transport.write(b"x" * PIECE)
-                connection.run_until(lambda: protocol.received or protocol.lost)
+                connection.run_until(lambda: protocol.received or protocol.lost or connection.peer.saw_close_notify)
                 connection.peer.notify_close()
                 connection.run_until_lost()
                 error = protocol.error and (type(protocol.error), getattr(protocol.error, "reason", None))
@@ -197,6 +198,9 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
 
     expected = played(load_implementation("asyncio"))
     assert expected[0][-1] == "connection_lost"
+    if impl.name == "c" and (hook, call) == ("pause_writing", "close"):
+        assert expected == (["connection_made", "pause_writing", "connection_lost"], b"", (ssl.SSLError, CUT_OFF))
+        expected = ["connection_made", "pause_writing", "resume_writing", "eof_received", "connection_lost"], b"", None
     assert played(impl) == expected
 
 
@@ -291,8 +295,26 @@ def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls
     connection.peer.write(b"after")
     connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
     assert isinstance(connection.protocol.error, ssl.SSLError)
-    assert connection.protocol.error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+    assert connection.protocol.error.reason == CUT_OFF
     assert connection.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+@every_version
+def test_what_was_written_is_not_lost_to_a_peer_that_sends_after_our_close_notify(tls, side, version):
+    connection = tls.open(side, version=version, kind="tcp")
+    skip_on_asyncio(connection.transport, "the peer's data ends the connection, and what was not sent yet is lost")
+    data = os.urandom(6_000_000)
+    connection.transport.write(data)
+    connection.transport.close()
+    for _ in range(3):
+        connection.peer.write(b"answer")
+        run_once(connection.loop, 5)
+    assert not connection.protocol.lost
+    connection.run_until_lost()
+    assert connection.peer.received == data
+    assert connection.protocol.error is None and connection.protocol.calls == ENDED
+    assert connection.protocol.received == b""
 
 
 @pytest.mark.promise("P03")

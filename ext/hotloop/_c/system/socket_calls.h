@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -156,6 +157,24 @@ static inline int socket_no_delay(int fd)
     int on = 1;
 
     return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ? -errno : 0;
+}
+
+/* Of a TCP socket: how many of the bytes that were sent the peer's system has not acknowledged; 0 where that is not
+ * known. */
+static inline int socket_unacknowledged(int fd)
+{
+    int count = 0;
+#ifdef SO_NWRITE
+    socklen_t size = sizeof count;
+
+    return getsockopt(fd, SOL_SOCKET, SO_NWRITE, &count, &size) < 0 ? 0 : count;
+#elif defined(FIONWRITE)
+    return ioctl(fd, FIONWRITE, &count) < 0 ? 0 : count;
+#elif defined(TIOCOUTQ)
+    return ioctl(fd, TIOCOUTQ, &count) < 0 ? 0 : count; /* the other name of SIOCOUTQ */
+#else
+    return count;
+#endif
 }
 
 /* The descriptor is free afterwards, whatever close() returns. A reset connection is no error of closing. */

@@ -6,10 +6,10 @@ cdef class TlsProtocol(TlsHandshake):
     cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object sslcontext
-    cdef bytearray receive_buffer   # what get_buffer() returns; None: it was not called yet
     cdef bint app_eof_received      # eof_received() of `app` was called
     cdef bint peer_gone             # end of file: no more bytes will arrive
     cdef bint finished              # both sides have closed, or the peer is gone: the transport is about to close
+    cdef bint lingering             # the peer's data does not end the connection while it closes
     cdef bint closed                # close() or abort() was called, or the connection is lost
     cdef bint closed_again          # close() was called after that
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()

@@ -51,10 +51,6 @@ from hotloop._c.transports.write_queue cimport write_queue_clear
 from asyncio import exceptions, sslproto
 from asyncio.log import logger
 
-# The size of the buffer for transports that call get_buffer(), in bytes.
-cdef Py_ssize_t RECEIVE_BUFFER_SIZE = 64 * 1024
-
-
 cdef extern from *:
     """
     #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_3tls_8protocol_TlsProtocol
@@ -200,12 +196,6 @@ cdef class TlsProtocol(TlsHandshake):
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
         self.hold(data, len(data))
-
-    def get_buffer(self, sizehint):
-        """For a transport that cannot call bytes_received(). See asyncio.BufferedProtocol."""
-        if self.receive_buffer is None:
-            self.receive_buffer = bytearray(RECEIVE_BUFFER_SIZE)
-        return self.receive_buffer
 
     def buffer_updated(self, nbytes):
         """`nbytes` bytes are in the buffer of get_buffer()."""
@@ -395,9 +385,16 @@ cdef class TlsProtocol(TlsHandshake):
 
     cdef int exchange_close_notify(self, const char *data, Py_ssize_t size) except -1:
         """Send close_notify, the first time, and take the peer's, if that is what has arrived. As in asyncio, data ends
-        the connection at once."""
+        the connection at once, but not before the peer's kernel has all that was written before close(): it would be
+        lost. The data is dropped then, until the peer closes, too."""
         cdef bint done
         cdef ciphertext source
+        self.lingering = self.lingering or (size > 0 and self.discarding and self.is_sending())
+        if self.lingering:
+            self.continue_reading(data, size)
+            if self.state != SHUTDOWN:
+                return 0
+            size = 0
         source.data = data
         source.size = size
         try:

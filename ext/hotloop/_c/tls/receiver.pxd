@@ -12,6 +12,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef TlsEngine engine
     cdef bytes held                 # ciphertext that waits to be decrypted; None: there is none
     cdef Py_ssize_t held_at         # index of the first byte of `held` that waits
+    cdef bytearray receive_buffer   # what get_buffer() returns; None: it was not called yet
     cdef bint receiving             # after the handshake and before the end: what arrives is application data
     cdef bint receiving_paused      # this protocol has paused `transport`
     cdef bint app_reading_paused    # by pause_reading()

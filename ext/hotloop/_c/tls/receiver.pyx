@@ -27,6 +27,9 @@ from asyncio import constants, sslproto
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
 
+# The size of the buffer for transports that call get_buffer(), in bytes.
+cdef Py_ssize_t RECEIVE_BUFFER_SIZE = 64 * 1024
+
 # Up to this many bytes are decrypted on the stack and copied, which is cheaper than resizing a bytes object.
 cdef enum:
     SMALL = 4096
@@ -63,6 +66,12 @@ cdef class TlsReceiver(ByteProtocol):
         with cython.critical_section(self):
             self.read_limits, limits = limits, self.read_limits
         return 0
+
+    def get_buffer(self, sizehint):
+        """For a transport that cannot call bytes_received(). See asyncio.BufferedProtocol."""
+        if self.receive_buffer is None:
+            self.receive_buffer = bytearray(RECEIVE_BUFFER_SIZE)
+        return self.receive_buffer
 
     cdef bint wants_data(self) noexcept:
         return self.receiving and (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed

@@ -47,6 +47,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int flush_if_broken(self) except -1
     cdef bint is_used_by_program(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1
+    cdef bint is_sending(self) except -1
     cdef int force_close(self, object error) except -1
     cdef int sending_failed(self, object error) except -1
     cdef int fatal_error(self, object error, str message) except -1

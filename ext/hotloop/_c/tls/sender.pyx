@@ -307,6 +307,14 @@ cdef class TlsSender(TlsReceiver):
         """How many bytes were not passed to the transport, because it is paused or the turn has not ended."""
         return self.unencrypted.bytes + (self.engine.unsent() if self.sending_paused else 0)
 
+    cdef bint is_sending(self) except -1:
+        """Whether something that was written is on its way still, as far as the transports below are hotloop's."""
+        return (
+            self.unsent_bytes() > 0
+            or (self.stream is not None and self.stream.is_sending())
+            or (self.outer is not None and self.outer.is_sending())
+        )
+
     cdef int flush_early(self) except -1:
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose
         them."""

@@ -23,6 +23,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef bint may_wait(self, size_t size) noexcept
     cdef int wake_sendfile(self) except -1
     cdef bint is_lent(self) noexcept
+    cdef bint is_sending(self) noexcept
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1
 

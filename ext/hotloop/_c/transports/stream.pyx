@@ -45,6 +45,7 @@ cdef extern from "system/socket_calls.h":
     int socket_close(int fd)
     int socket_finish_writing(int fd)
     bint socket_can_send(int fd) noexcept
+    int socket_unacknowledged(int fd) noexcept
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_chunks(int fd, iovec *chunks, int count)
 
@@ -491,6 +492,13 @@ cdef class StreamTransport(StreamReceiver):
     cdef bint is_lent(self) noexcept:
         """Whether reading is registered beside sendfile(). In a closed loop nothing is registered any more."""
         return self.lent and self.loop is not None and self.loop.poller is not None
+
+    cdef bint is_sending(self) noexcept:
+        """Whether something that was written would be lost if the connection ended now. What a Unix socket has taken
+        stays for the peer."""
+        return self.fd >= 0 and (
+            self.unsent.bytes > 0 or (self.edge_triggered and socket_unacknowledged(self.fd) > 0)
+        )
 
     cdef int begin_reading(self) except -1:
         if not self.is_lent():

@@ -3,6 +3,7 @@ from typing_extensions import disjoint_base
 from hotloop._c.transports.protocol_kind import ByteProtocol
 
 @disjoint_base
-class TlsReceiver(ByteProtocol): ...
+class TlsReceiver(ByteProtocol):
+    def get_buffer(self, sizehint: int) -> bytearray: ...
 
 __test__: dict[str, str]

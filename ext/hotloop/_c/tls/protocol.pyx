@@ -26,7 +26,6 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_Exit
 from cpython.object cimport PyTypeObject, inquiry
 
@@ -196,11 +195,6 @@ cdef class TlsProtocol(TlsHandshake):
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
         self.hold(data, len(data))
-
-    def buffer_updated(self, nbytes):
-        """`nbytes` bytes are in the buffer of get_buffer()."""
-        cdef bytes data = bytes(self.receive_buffer[:nbytes])
-        self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
     def eof_received(self):
         """No more records will arrive. True if the transport has to stay open until the application has read all."""

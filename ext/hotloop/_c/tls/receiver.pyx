@@ -73,6 +73,11 @@ cdef class TlsReceiver(ByteProtocol):
             self.receive_buffer = bytearray(RECEIVE_BUFFER_SIZE)
         return self.receive_buffer
 
+    def buffer_updated(self, nbytes):
+        """`nbytes` bytes are in the buffer of get_buffer()."""
+        cdef bytes data = bytes(self.receive_buffer[:nbytes])
+        self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
     cdef bint wants_data(self) noexcept:
         return self.receiving and (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
 

@@ -496,9 +496,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef bint is_sending(self) noexcept:
         """Whether something that was written would be lost if the connection ended now. What a Unix socket has taken
         stays for the peer."""
-        return self.fd >= 0 and (
-            self.unsent.bytes > 0 or (self.edge_triggered and socket_unacknowledged(self.fd) > 0)
-        )
+        return self.unsent.bytes > 0 or (self.edge_triggered and socket_unacknowledged(self.usable_fd()) > 0)
 
     cdef int begin_reading(self) except -1:
         if not self.is_lent():
